@@ -1,0 +1,183 @@
+"""Pure functions on arrays of scores and labels: what the papers' diagnostics measure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """False-negative ratio by predicted probability (GR Fig. 5); one entry a bin.
+
+    Attributes:
+        low, high: edges of the bin. All bins share one grid on [0, 1]; the last includes 1.
+        mean_prob: mean p of the missing labels in the bin, NaN where empty.
+        missing: how many unobserved labels fall into the bin (FN + TN).
+        false_negatives: how many of those are truly positive.
+        ratio: FN / (FN + TN), NaN where empty.
+        ratio_low, ratio_high: its Wilson interval, (0, 1) where empty.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    mean_prob: np.ndarray
+    missing: np.ndarray
+    false_negatives: np.ndarray
+    ratio: np.ndarray
+    ratio_low: np.ndarray
+    ratio_high: np.ndarray
+
+    def frame(self) -> pd.DataFrame:
+        """The same as a table, a row a bin."""
+        return pd.DataFrame(asdict(self))
+
+
+def bucket_false_negatives(probs, observed, full, num_bins: int = 100, confidence: float = 0.95) -> Buckets:
+    """Share of false negatives among missing labels, by predicted probability: GR Fig. 5 and Appendix E.3.
+
+    The paper says that this ratio "reflects P(s=1|y=1,x)"; by its own definition it estimates k = P(y=1|x,s=0).
+
+    Args:
+        probs: (N, C) predicted probabilities in [0, 1].
+        observed: (N, C) in {1, 0, -1}; only unobserved entries (0) count as missing.
+        full: (N, C) truth in {1, 0}.
+        confidence: of the Wilson interval.
+
+    Raises:
+        ValueError: shapes differ, or a probability lies outside [0, 1] (logits passed by mistake).
+    """
+    p, positive = _missing(probs, observed, full)
+    index = np.minimum((p * num_bins).astype(int), num_bins - 1)
+    missing = np.bincount(index, minlength=num_bins)
+    false_negatives = np.bincount(index, positive, minlength=num_bins).astype(int)
+    total = np.bincount(index, p, minlength=num_bins)
+    edges = np.linspace(0, 1, num_bins + 1)
+    with np.errstate(invalid="ignore"):
+        ratio, mean_prob = false_negatives / missing, total / missing
+    low, high = wilson(false_negatives, missing, confidence)
+    return Buckets(edges[:-1], edges[1:], mean_prob, missing, false_negatives, ratio, low, high)
+
+
+def wilson(successes, trials, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson score interval of a proportion (Wilson 1927), elementwise; (0, 1) where there was no trial."""
+    successes, trials = np.asarray(successes, float), np.asarray(trials, float)
+    z2 = stats.norm.isf((1 - confidence) / 2) ** 2
+    centre = (successes + z2 / 2) / (trials + z2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = successes * (trials - successes) / trials
+    half = np.sqrt(z2 * (np.nan_to_num(spread) + z2 / 4)) / (trials + z2)
+    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+
+
+def k_hat_from_annotation_rate(p, a: float):
+    """GR Eq. 6: k(x) = (1 - a) p / (1 - a p), with a = P(s=1|y=1), 1 / (mean positives an image) for one label each.
+
+    Raises:
+        ValueError: a outside [0, 1].
+    """
+    if not 0 <= a <= 1:
+        raise ValueError(f"a is a probability P(s=1|y=1), got {a}")
+    p = np.asarray(p, float)
+    return (1 - a) * p / np.where(a * p < 1, 1 - a * p, 1)  # at a = p = 1: 0, nothing is missing
+
+
+def k_hat_logistic(p, w: float, b: float):
+    """GR Eq. 7: sigmoid(w p + b)."""
+    return expit(w * np.asarray(p, float) + b)
+
+
+def fit_k_hat(probs, observed, full) -> tuple[float, float]:
+    """Fit GR's logistic k(p) = sigmoid(w p + b) (Eq. 7) to what is truly missing, by maximum likelihood.
+
+    Args as in `bucket_false_negatives`; every missing label counts once, so no binning enters.
+
+    Returns:
+        (w, b).
+
+    Raises:
+        ValueError: the missing labels hold no positive or no negative, so that no curve fits.
+    """
+    p, positive = _missing(probs, observed, full)
+    if not 0 < positive.sum() < len(positive):
+        raise ValueError(f"{positive.sum()} of {len(positive)} missing labels are positive: no logistic fits")
+    model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8).fit(p[:, None], positive)
+    return float(model.coef_[0, 0]), float(model.intercept_[0])
+
+
+@dataclass(frozen=True)
+class SlopeTest:
+    """Is the slope w of the fitted k(p) more than chance? `p_value` near 0: yes.
+
+    Attributes:
+        w, b: the fit.
+        null: slopes with the classes of `probs` shuffled.
+    """
+
+    w: float
+    b: float
+    null: np.ndarray
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided permutation p-value, in (0, 1]."""
+        return float((1 + (np.abs(self.null) >= abs(self.w)).sum()) / (1 + len(self.null)))
+
+
+def slope_test(probs, observed, full, permutations: int = 200, seed: int = 0) -> SlopeTest:
+    """Permutation test of Assumption 1 of GR: before training, k(p) is constant.
+
+    Before training p differs between classes far more than between images: the random head decides. The rows of the
+    head are drawn alike, so every assignment of the columns of `probs` to classes is equally likely, and refitting
+    with shuffled columns gives the slopes that chance produces. A standard error that takes the N*C labels for
+    independent would be too small.
+
+    Args as in `fit_k_hat`.
+    """
+    rng = np.random.default_rng(seed)
+    probs = np.asarray(probs)
+    shuffled = (probs[:, rng.permutation(probs.shape[1])] for _ in range(permutations))
+    return SlopeTest(
+        *fit_k_hat(probs, observed, full), np.array([fit_k_hat(q, observed, full)[0] for q in shuffled])
+    )
+
+
+def wasserstein(positives, negatives) -> float:
+    """Wasserstein-1 distance between two sets of scores (GR Fig. 3a): on the values, never on histogram counts.
+
+    Args:
+        positives, negatives: scores of any shape, usually probabilities in [0, 1]; then the distance is in [0, 1].
+
+    Returns:
+        The distance; NaN if a group is empty.
+    """
+    positives, negatives = np.ravel(positives), np.ravel(negatives)
+    return (
+        float(stats.wasserstein_distance(positives, negatives))
+        if len(positives) and len(negatives)
+        else np.nan
+    )
+
+
+def missing_scores(probs, observed, full) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the missing labels that are truly positive, and of those truly negative. Args as above."""
+    p, positive = _missing(probs, observed, full)
+    return p[positive], p[~positive]
+
+
+def _missing(probs, observed, full) -> tuple[np.ndarray, np.ndarray]:
+    probs, observed, full = np.asarray(probs, float), np.asarray(observed), np.asarray(full)
+    if not probs.shape == observed.shape == full.shape or probs.ndim != 2:
+        raise ValueError(
+            f"probs {probs.shape}, observed {observed.shape}, full {full.shape} must be one (N, C) shape"
+        )
+    if not ((probs >= 0) & (probs <= 1)).all():
+        worst = np.nanmax(np.abs(probs)) if np.isfinite(probs).any() else np.nan
+        raise ValueError(f"probs must lie in [0, 1], found {worst:g}: apply the sigmoid to logits first")
+    missing = observed == 0
+    return probs[missing], full[missing] == 1

@@ -1,0 +1,74 @@
+"""Data sets: `load("digits")`, `load("folder", root=...)`; labels are drawn by `spml_core.data.labels`."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+DATASETS = ("digits", "folder")
+
+
+class DataError(ValueError):
+    """What a user's data lacks, with the image, row or option concerned and the form expected."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One split of a data set.
+
+    Attributes:
+        inputs: (N, channels, H, W) uint8 images, or (N, D) float32 features.
+        full: (N, C) int8 in {1, 0}: the whole truth. It reaches metrics and analysis, never a loss.
+        ids: N image ids, unique within the data set.
+    """
+
+    inputs: torch.Tensor
+    full: np.ndarray
+    ids: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set in memory: `parts` maps "train", "val" and (if there is one) "test" to a `Part`.
+
+    Attributes:
+        notes: what a run records about the data, as JSON: images dropped, policies, counts.
+        fingerprint: SHA-256 over everything that determines the content, not over where it lies.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    parts: dict[str, Part]
+    fingerprint: str
+    notes: dict = field(default_factory=dict)
+
+
+def load(name: str, **options) -> Dataset:
+    """Load a data set by name; `options` are those of `data.<name>.load`.
+
+    Raises:
+        DataError: unknown name (with the nearest ones) or unknown option.
+    """
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=3, cutoff=0.3)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "there is no such name."
+        raise DataError(f"unknown data set {name!r}: {hint} Known: {', '.join(DATASETS)}.")
+    from importlib import import_module
+    from inspect import signature
+
+    loader = import_module(f"spml_core.data.{name}").load
+    known = signature(loader).parameters
+    if unknown := sorted(set(options) - set(known)):
+        raise DataError(f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}.")
+    required = [k for k, p in known.items() if p.default is p.empty and k not in options]
+    if required:
+        raise DataError(
+            f"data set {name!r} needs {', '.join(required)}, e.g. load({name!r}, {required[0]}=...)."
+        )
+    return loader(**options)

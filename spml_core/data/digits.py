@@ -1,0 +1,66 @@
+"""`digits`: the embedded multi-label data set. Real handwriting, no download.
+
+The 1,797 8x8 scans that ship with scikit-learn (UCI optical recognition of handwritten digits): 1 to 3 different
+digits, each in its own cell of a 2x2 grid on a 32x32 canvas, with random size, place and noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from spml_core.data import Dataset, Part
+
+SIZES = {"train": 4000, "val": 1000, "test": 2000}
+COUNT_PROBABILITIES = (0.6, 0.3, 0.1)  # of 1, 2, 3 digits: 1.5 positives an image
+CANVAS, CELL = 32, 16  # pixels
+SCALE = (11, 14)  # side of a digit in pixels, both ends included
+NOISE = 0.1  # standard deviation, where 1 is full ink
+
+
+def load(*, seed: int = 0) -> Dataset:
+    """Make the data set: 4,000 / 1,000 / 2,000 images of 32x32, 10 classes, about 1.5 positives an image.
+
+    The first 1,200 of the shuffled scans make train and validation, the other 597 test, so that no scan is in both.
+    `seed` draws the images; an experiment's own seed draws labels, weights and order.
+
+    Returns:
+        Dataset with inputs (N, 1, 32, 32) uint8.
+    """
+    rng = np.random.default_rng(seed)
+    scans, digit = load_digits(return_X_y=True)
+    scans = scans.reshape(-1, 8, 8).astype(np.float32) / 16  # ink in [0, 1]
+    order = rng.permutation(len(scans))
+    pools = {"train": order[:1200], "val": order[:1200], "test": order[1200:]}
+    parts = {name: _draw(rng, scans, digit, pools[name], name, size) for name, size in SIZES.items()}
+    content = hashlib.sha256()
+    for part in parts.values():
+        content.update(part.inputs.numpy().tobytes() + part.full.tobytes())
+    return Dataset("digits", tuple("0123456789"), parts, content.hexdigest(), {"data_seed": seed})
+
+
+def _draw(rng, scans, digit, pool, name: str, size: int) -> Part:
+    count = rng.choice([1, 2, 3], size, p=COUNT_PROBABILITIES)
+    classes = rng.random((size, 10)).argsort(1)[
+        :, :3
+    ]  # three different digits, of which the first `count` appear
+    cells = rng.random((size, 4)).argsort(1)[:, :3]
+    sides = rng.integers(SCALE[0], SCALE[1] + 1, (size, 3))
+    which, offset = rng.random((size, 3)), rng.random((size, 3, 2))
+    by_class = [pool[digit[pool] == c] for c in range(10)]
+
+    canvas = np.zeros((size, CANVAS, CANVAS), np.float32)
+    full = np.zeros((size, 10), np.int8)
+    for n, k in zip(*np.nonzero(np.arange(3) < count[:, None]), strict=True):
+        c, side = classes[n, k], sides[n, k]
+        full[n, c] = 1
+        scan = Image.fromarray(scans[by_class[c][int(which[n, k] * len(by_class[c]))]])
+        top, left = CELL * np.array(divmod(cells[n, k], 2)) + (offset[n, k] * (CELL - side + 1)).astype(int)
+        canvas[n, top : top + side, left : left + side] = scan.resize((side, side), Image.Resampling.BILINEAR)
+    canvas += NOISE * rng.standard_normal(canvas.shape, dtype=np.float32)
+    pixels = np.rint(canvas.clip(0, 1) * 255).astype(np.uint8)
+    return Part(torch.from_numpy(pixels[:, None]), full, tuple(f"{name}-{n:04d}" for n in range(size)))

@@ -1,0 +1,142 @@
+"""Image files to arrays: one decoding rule for all that reads pictures, one report of what cannot be read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from tqdm.auto import tqdm
+
+from spml_core.data import DataError
+
+RULE = "whole image to a square, bicubic, JPEG draft at twice the size, transparency on white"
+SHOWN = 20  # files named in a report
+REMEDY = "Restore these files, or delete their rows from labels.csv."
+
+
+def decode(path: str | Path, size: int) -> np.ndarray:
+    """Decode one image file to RGB and resize the whole of it to a square, as the papers do (at 448).
+
+    The aspect ratio is not kept and nothing is cropped: a crop could remove the labelled object. To RGB:
+
+    - L, LA, 1 (grey, bilevel): the value in all three channels;
+    - P (palette): its colours;
+    - RGBA, LA, PA, palettes with a transparent colour: laid over white;
+    - CMYK: Pillow's conversion, without colour profile;
+    - I;16 (16-bit grey), and I where it holds 0..65535: scaled to 8 bits, 65535 becoming 255;
+    - the EXIF orientation is applied; of an animation or a multi-page file the first frame is read.
+
+    Args:
+        path: image file.
+        size: side of the square, pixels.
+
+    Returns:
+        (3, size, size) uint8.
+
+    Raises:
+        OSError, ValueError or another error of the decoder: unreadable or truncated file, or pixels without a
+            fixed range (floats, 32-bit integers). `read` and `check` gather them into one DataError.
+    """
+    with Image.open(path) as image:
+        image.draft(None, (2 * size, 2 * size))  # large JPEGs: decode at a fraction, not below this
+        return np.asarray(_rgb(image).resize((size, size), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
+
+
+def read(paths: Sequence[str | Path], size: int) -> torch.Tensor:
+    """Decode images into one tensor of 3 * size**2 bytes an image, with a progress bar.
+
+    Returns:
+        (N, 3, size, size) uint8, in the order of `paths`.
+
+    Raises:
+        DataError: the files that cannot be read, all of them, by path. None is replaced or left out.
+    """
+    pixels = torch.empty(len(paths), 3, size, size, dtype=torch.uint8)
+    out = pixels.numpy()
+
+    def decode_into(n: int) -> None:
+        out[n] = decode(paths[n], size)
+
+    _attempt(decode_into, paths, "decode images")
+    return pixels
+
+
+def check(paths: Sequence[str | Path]) -> None:
+    """Decode every file once, JPEGs at an eighth of their size, so that no long computation meets a bad one.
+
+    Headers alone are not enough: a JPEG cut short passes Pillow's `verify`.
+
+    Raises:
+        DataError: the files that cannot be read, all of them, by path.
+    """
+
+    def decode_small(n: int) -> None:
+        with Image.open(paths[n]) as image:
+            image.draft(None, (1, 1))
+            _rgb(image)
+
+    _attempt(decode_small, paths, "check images")
+
+
+def require(root: Path, names: Sequence[str]) -> None:
+    """See that `root / name` is a file with something in it, for every name.
+
+    Raises:
+        DataError: how many files are missing and how many are empty, and which.
+    """
+    missing = [name for name in names if not (root / name).is_file()]
+    hollow = [name for name in names if (root / name).is_file() and not (root / name).stat().st_size]
+    report = ""
+    if missing:
+        report += f"{len(missing)} of {len(names)} images are missing under {root}:{listing(missing)}\n"
+    if hollow:
+        report += f"{len(hollow)} of {len(names)} images are empty files (0 bytes):{listing(hollow)}\n"
+    if report:
+        raise DataError(report + REMEDY)
+
+
+def digest(path: str | Path) -> str:
+    """SHA-256 of a file's content: unlike its time, a copy keeps it; unlike its size, an edit changes it."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def listing(lines: Sequence[str]) -> str:
+    """One line each, at most `SHOWN` of them."""
+    more = [f"... and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+    return "".join(f"\n  {line}" for line in [*lines[:SHOWN], *more])
+
+
+def _attempt(task: Callable[[int], None], paths: Sequence[str | Path], description: str) -> None:
+    def run(n: int) -> str | None:
+        try:
+            task(n)
+        except Exception as error:  # decoders raise OSError, SyntaxError, zlib.error, ...: each is reported
+            return f"{paths[n]}: {error or type(error).__name__}"
+
+    with ThreadPool() as pool:  # Pillow decodes without the interpreter lock
+        results = pool.imap(run, range(len(paths)))
+        bad = [line for line in tqdm(results, description, len(paths), unit=" images", leave=False) if line]
+    if bad:
+        raise DataError(f"{len(bad)} of {len(paths)} images cannot be read:{listing(bad)}\n{REMEDY}")
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 65535:
+            found = f"pixels from {values.min()} to {values.max()}"
+            raise ValueError(f"{found}: save the image with 8 or 16 bits a channel")
+        image = Image.fromarray(np.rint(values / 257).astype(np.uint8))
+    elif image.mode == "F":
+        raise ValueError("floating-point pixels: save the image with 8 or 16 bits a channel")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")

@@ -1,0 +1,227 @@
+"""Notebooks seen from outside: which there are, what they declare, what figures they promise."""
+
+import ast
+import difflib
+import json
+import re
+import typing
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+
+import nbformat
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from spml_core.paths import locate
+
+
+class NotebookError(ValueError):
+    """A notebook, a name or a parameter that cannot be run; raised before anything is executed or written."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One line `name: type = default  # help` of the cell tagged "parameters"."""
+
+    name: str
+    type: str
+    default: object
+    help: str
+    adapter: TypeAdapter = field(repr=False, compare=False)
+
+    def coerce(self, value):
+        """`value` as the declared type, in plain JSON types.
+
+        Text is read as on a command line ("false", "1e-4", "[0, 1]", "none"); any other value (numpy scalar,
+        path, tuple, ...) must have the type already.
+
+        Raises:
+            ValueError, TypeError: the value is not of the declared type.
+        """
+        if not isinstance(value, str):
+            return _validate(self.adapter, value)
+        if value.lower() in ("none", "null"):
+            with suppress(ValidationError):
+                return self.adapter.validate_python(None)
+        try:
+            return self.adapter.dump_python(self.adapter.validate_strings(value), mode="json")
+        except ValidationError:  # a list or the like
+            with suppress(ValueError):
+                return _validate(self.adapter, json.loads(value))
+            raise
+
+
+def _validate(adapter: TypeAdapter, value):
+    """Through JSON and strict: a tuple may be a list, but 1.5 or True is no int and 1 no bool."""
+    return adapter.dump_python(
+        adapter.validate_json(json.dumps(value, default=_plain), strict=True), mode="json"
+    )
+
+
+def _plain(value):
+    if isinstance(value, PurePath):
+        return str(value)
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def parameters(path: str | Path) -> dict[str, Parameter]:
+    """The parameters a notebook declares, in order.
+
+    Raises:
+        NotebookError: not exactly one cell is tagged "parameters", or it holds more than annotated literals.
+    """
+    return declared(read(path), Path(path).stem)
+
+
+def declared(nb, name: str) -> dict[str, Parameter]:
+    """`parameters` of a notebook that is already read."""
+    tagged = [cell for cell in nb.cells if "parameters" in cell.metadata.get("tags", [])]
+    if len(tagged) != 1 or tagged[0].cell_type != "code":
+        raise NotebookError(
+            f'{name}: exactly one code cell must carry the tag "parameters", not {len(tagged)}'
+        )
+    lines = tagged[0].source.splitlines()
+    found = [_parameter(node, lines, name) for node in _parse(tagged[0].source, name).body]
+    return {parameter.name: parameter for parameter in found}
+
+
+def _parameter(node: ast.stmt, lines: list[str], notebook: str) -> Parameter:
+    where = f"{notebook}, parameters cell: {lines[node.lineno - 1].strip()!r}"
+    if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value):
+        raise NotebookError(f"{where} is not of the form `name: type = literal  # help`")
+    names = {kind.__name__: kind for kind in (bool, int, float, str, list, tuple, dict)}
+    names |= {name: getattr(typing, name) for name in typing.__all__}
+    annotation = ast.unparse(node.annotation)
+    try:
+        kind = eval(annotation, {"__builtins__": {}}, names)
+        adapter = TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))
+        default = _validate(adapter, ast.literal_eval(node.value))
+    except Exception as error:  # eval and pydantic raise many kinds
+        raise NotebookError(
+            f"{where} needs a literal of a builtin or typing type: {_reason(error)}"
+        ) from error
+    comment = lines[node.end_lineno - 1].encode()[node.end_col_offset :].decode()  # ast counts UTF-8 bytes
+    return Parameter(node.target.id, annotation, default, comment.partition("#")[2].strip(), adapter)
+
+
+def promised_figures(path: str | Path) -> list[str]:
+    """Names in the literal calls `save_figure(fig, "NAME", ...)` of a notebook, in order."""
+    return list(promises(read(path), Path(path).stem))
+
+
+def promises(nb, notebook: str) -> dict[str, int]:
+    """Figure name -> index of the cell that saves it."""
+    found = {}
+    for index, cell in enumerate(nb.cells):
+        calls = ast.walk(_parse(cell.source, notebook, index)) if cell.cell_type == "code" else ()
+        for call in calls:
+            if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "save_figure":
+                for name in [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "name")]:
+                    if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                        found.setdefault(name.value, index)
+    return found
+
+
+def title(path: str | Path) -> str:
+    """The first heading of a notebook, "" when it has none."""
+    return next(filter(None, map(heading, read(path).cells)), "")
+
+
+def heading(cell) -> str:
+    """First heading of a markdown cell, "" when it has none."""
+    lines = cell.source.splitlines() if cell.cell_type == "markdown" else []
+    return next((line.lstrip("#").strip() for line in lines if line.startswith("#")), "")
+
+
+def read(path: str | Path):
+    """The notebook of a file, as nbformat's node."""
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat and json raise many kinds
+        raise NotebookError(f"{path} is not a readable notebook: {_reason(error)}") from error
+
+
+def _parse(source: str, notebook: str, index: int | None = None) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SyntaxError as error:
+        cell = "parameters cell" if index is None else f"cell {index + 1}"
+        raise NotebookError(
+            f"{notebook}, {cell}, line {error.lineno}: not plain Python: {error.msg}"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    return (
+        error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
+    )
+
+
+def find(names: Iterable[str] = (), notebooks_dir: str | Path | None = None) -> list[Path]:
+    """The notebooks called `names` (number, name, file name or path), or all of them, sorted.
+
+    Raises:
+        NotebookError: no notebook, or more than one, goes by a name.
+    """
+    folder = locate("notebooks" if notebooks_dir is None else notebooks_dir)
+    every = {path.stem: path for path in sorted(folder.glob("*.ipynb"))}
+    names = list(names) or list(every)
+    if not names:
+        raise NotebookError(f"no notebooks in {folder}")
+    chosen = {}
+    for name in names:
+        stem = PurePath(name).name.removesuffix(".ipynb")
+        if name.endswith(".ipynb") and Path(name).is_file():
+            matches = [Path(name).resolve()]
+        elif stem in every:
+            matches = [every[stem]]
+        else:
+            matches = [path for key, path in every.items() if key.startswith(f"{stem}-")]
+        if len(matches) != 1:
+            problem = "is the start of several notebooks" if matches else "is no notebook"
+            choice = [path.stem for path in matches] or _nearest(stem, every) or list(every)
+            raise NotebookError(f"{name!r} {problem}; choose from: {', '.join(choice)}")
+        chosen[matches[0].stem] = matches[0]
+    return list(chosen.values())
+
+
+def _nearest(word: str, known: Iterable[str]) -> list[str]:
+    """Up to three names like `word`: abbreviations ("learning_rate" for "lr"), parts, else misspellings."""
+
+    def initials(name: str) -> str:
+        return "".join(part[:1] for part in re.split("[-_]", name))
+
+    related = [
+        name for name in known if word in (initials(name), *re.split("[-_]", name)) or name == initials(word)
+    ]
+    return (related or difflib.get_close_matches(word, known, cutoff=0.4))[:3]
+
+
+def resolve(known: dict[str, dict[str, Parameter]], given: Mapping[str, object]) -> dict[str, dict]:
+    """Notebook -> parameter -> value, from the defaults and what was given."""
+    for key in given:
+        without = [notebook for notebook, its in known.items() if key not in its]
+        if without:
+            near = _nearest(key, known[without[0]])
+            having = [notebook for notebook in known if notebook not in without]
+            raise NotebookError(
+                f"parameter {key!r} is not declared by {', '.join(without)}"
+                + (f"; did you mean {near[0]!r}?" if near else "")
+                + f"\ndeclared by: {', '.join(having) or 'no chosen notebook'}"
+                + f"\n{without[0]} declares: {', '.join(known[without[0]]) or 'nothing'}"
+            )
+    resolved = {}
+    for notebook, its in known.items():
+        resolved[notebook] = {key: parameter.default for key, parameter in its.items()}
+        for key, value in given.items():
+            try:
+                resolved[notebook][key] = its[key].coerce(value)
+            except (ValueError, TypeError) as error:
+                expected = f"{its[key].type} (default {json.dumps(its[key].default)})"
+                raise NotebookError(
+                    f"parameter {key!r} of {notebook} must be {expected}, not {value!r}: {_reason(error)}"
+                ) from error
+    return resolved

@@ -1,0 +1,161 @@
+"""`fit`: the training loop, on lightning-fabric. Batches of tensors in memory, loss in float32, one read an epoch."""
+
+from __future__ import annotations
+
+import copy
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from spml_core import metrics
+from spml_core.methods import Method, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How to optimise. Adam without weight decay is what all four papers use.
+
+    Args:
+        lr: learning rate of Adam.
+        stop_drop: stop when validation mAP falls this many points below the best (GR: 2, EM: 0); None = never.
+        seed: of the order of examples.
+        threads: CPU threads while training; None = torch's own choice. Small networks are faster with 1, do not suffer
+            when other processes share the cores, and give the same bits on any number of cores.
+        precision, accelerator: as lightning-fabric takes them, e.g. "bf16-mixed", "cpu".
+    """
+
+    epochs: int = 10
+    batch_size: int = 64
+    lr: float = 3e-3
+    stop_drop: float | None = None
+    seed: int = 0
+    threads: int | None = None
+    precision: str = "32-true"
+    accelerator: str = "auto"
+
+    def __post_init__(self):
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.lr > 0:
+            raise ValueError(f"lr must be > 0, got {self.lr}")
+        if self.stop_drop is not None and self.stop_drop < 0:
+            raise ValueError(
+                f"stop_drop is a number of mAP points >= 0, or None for never; got {self.stop_drop}"
+            )
+
+
+@dataclass
+class Fitted:
+    """What `fit` leaves behind.
+
+    Attributes:
+        history: a row for each epoch from 0 (before training): epoch, train_loss, val_map (percent), seconds.
+        val_logits: (epochs + 1) arrays (N, C) float32, from epoch 0.
+        best_epoch: the first epoch, from 1, with the highest val_map; `model` holds its weights.
+        device: name of the device that trained.
+    """
+
+    model: nn.Module
+    history: list[dict]
+    val_logits: list[np.ndarray]
+    best_epoch: int
+    device: str
+
+
+def fit(
+    model: nn.Module,
+    method: Method,
+    train: tuple[Tensor, Tensor],
+    val: tuple[Tensor, np.ndarray],
+    config: Training,
+    *,
+    title: str = "",
+    progress: bool = True,
+) -> Fitted:
+    """Train, keep the best epoch on validation.
+
+    Args:
+        model: inputs -> logits (N, C).
+        train: inputs (N, ...) and observed labels (N, C) in {1, 0, -1}.
+        val: inputs and the (N, C) labels in {1, 0} that choose the epoch.
+        title: what the progress bar says.
+
+    Raises:
+        FloatingPointError: the loss became NaN or infinite; names the epoch.
+    """
+    from lightning_fabric import Fabric  # sets an environment variable when imported
+
+    fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
+    (inputs, observed), method = train, method.to(fabric.device)
+    inputs, observed = inputs.to(fabric.device), observed.to(fabric.device)
+    optimizer = torch.optim.Adam([*model.parameters(), *method.parameters()], lr=config.lr)
+    model, optimizer = fabric.setup(model, optimizer)
+    order = torch.Generator().manual_seed(config.seed)
+    history, val_logits, best = [], [], (-1.0, 0, None)
+
+    steps = config.epochs * -(-len(inputs) // config.batch_size)
+    bar = tqdm(
+        total=steps,
+        desc=title,
+        unit="batch",
+        mininterval=0.5,
+        leave=False,
+        disable=None if progress else True,
+    )
+    with bar, _threads(config.threads):
+        for epoch in range(config.epochs + 1):
+            start, total = time.perf_counter(), torch.zeros((), device=fabric.device)
+            model.train()
+            batches = torch.randperm(len(inputs), generator=order).split(config.batch_size) if epoch else ()
+            for index in batches:
+                index = index.to(fabric.device)
+                logits = model(inputs[index])
+                loss = method(logits.float(), observed[index], Step(epoch, config.epochs, index))
+                optimizer.zero_grad()
+                fabric.backward(loss)
+                optimizer.step()
+                total += loss.detach() * len(index)
+                bar.update()
+            train_loss = float(total) / len(inputs) if epoch else float("nan")
+            if epoch and not np.isfinite(train_loss):
+                raise FloatingPointError(
+                    f"the loss became {train_loss} in epoch {epoch}: lower lr={config.lr}"
+                )
+            val_logits.append(predict(model, val[0], fabric.device))
+            val_map = 100 * metrics.average_precision(val_logits[-1], val[1]).mean
+            seconds = round(time.perf_counter() - start, 3)
+            history.append({"epoch": epoch, "train_loss": train_loss, "val_map": val_map, "seconds": seconds})
+            bar.set_postfix_str(f"epoch {epoch}/{config.epochs}, validation mAP {val_map:.1f}")
+            if epoch and val_map > best[0]:
+                best = (val_map, epoch, copy.deepcopy(model.module.state_dict()))
+            if epoch and config.stop_drop is not None and val_map < best[0] - config.stop_drop:
+                break
+    model.module.load_state_dict(best[2])
+    return Fitted(model.module, history, val_logits, best[1], _device_name(fabric.device))
+
+
+@torch.inference_mode()
+def predict(model: nn.Module, inputs: Tensor, device: torch.device, batch_size: int = 512) -> np.ndarray:
+    """Logits (N, C) float32 in evaluation mode, every row, in order."""
+    model.eval()
+    return torch.cat([model(batch.to(device)).float().cpu() for batch in inputs.split(batch_size)]).numpy()
+
+
+@contextmanager
+def _threads(number: int | None):
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -1,0 +1,377 @@
+"""`spml figures`, on tiny notebooks in a project of their own.
+
+A kernel start costs seconds: few of them, and many questions to each.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from spml_core import __version__, notebooks, paths, runner
+from spml_core.cli import main
+
+PARAMETERS = """
+runs_dir: str = "runs"
+figures_dir: str = "figures"
+lr: float = 1e-3  # learning rate ε
+seeds: list[int] = [0, 1]
+"""
+# Writes and shows a figure of its own name, without the price of drawing one.
+SAVE = """
+from pathlib import Path
+from IPython.display import display
+
+def save_figure(fig, name, show=True, suffixes=(".pdf", ".png")):
+    Path(figures_dir).mkdir(exist_ok=True)
+    for suffix in suffixes:
+        (Path(figures_dir) / (name + suffix)).write_bytes(name.encode())
+    if show:
+        display({"image/png": "iVBORw0KGgo="}, raw=True)
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """An empty project that is the working directory."""
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(project, name, *code, declare=PARAMETERS, kernel="py39_new"):
+    cells = [
+        new_markdown_cell(f"# {name} · Is it so?"),
+        new_code_cell(declare, metadata={"tags": ["parameters"]}),
+    ]
+    metadata = {"kernelspec": {"name": kernel, "display_name": kernel, "language": "python"}}
+    path = project / "notebooks" / f"{name}.ipynb"
+    nbformat.write(new_notebook(cells=cells + [new_code_cell(c) for c in code], metadata=metadata), path)
+    return path
+
+
+def spml(*arguments):
+    result = CliRunner().invoke(main, arguments)
+    assert not isinstance(result.exception, Exception), result.exception  # SystemExit is the only one wanted
+    return result
+
+
+def declared(project, line):
+    return notebooks.parameters(write(project, "01-one", declare=line))
+
+
+# --- parameters ---
+
+
+@pytest.mark.parametrize(
+    "kind, value, expected",
+    [
+        ("bool = True", "false", False),
+        ("bool = True", np.bool_(False), False),
+        ("int = 1", "007", 7),
+        ("int = 1", "-3", -3),
+        ("int = 1", np.int64(7), 7),
+        ('str = "a"', "007", "007"),
+        ('str = "a"', "none", "none"),
+        ('str = "a"', "[0, 1]", "[0, 1]"),
+        ('str = "a"', Path("runs") / "x", "runs/x"),
+        ("float = 1.0", "1e-4", 1e-4),
+        ("float = 1.0", np.float32(0.5), 0.5),
+        ("list[int] = []", "[0,1]", [0, 1]),
+        ("list[int] = []", (0, np.int64(1)), [0, 1]),
+        ("list[float] = []", np.array([0.5, 1.0]), [0.5, 1.0]),
+        ("tuple[float, float] = (0, 1)", "[0, 2]", [0.0, 2.0]),
+        ("int | None = 3", "none", None),
+        ("int | None = 3", "NULL", None),
+        ("int | None = None", "4", 4),
+        ("Optional[list[str]] = None", '["a"]', ["a"]),
+        ('Literal["paper", "code"] = "code"', "paper", "paper"),
+        ("dict[str, float] = {}", '{"w": 2}', {"w": 2.0}),
+    ],
+)
+def test_a_value_becomes_the_declared_type(project, kind, value, expected):
+    result = declared(project, f"x: {kind}")["x"].coerce(value)
+    assert result == expected and type(result) is type(expected)
+    json.dumps(result, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "kind, value",
+    [
+        ("int = 1", "1.5"),
+        ("int = 1", 2.0),
+        ("int = 1", True),
+        ("int = 1", "none"),
+        ("float = 1.0", "true"),
+        ("float = 1.0", "nan"),
+        ("float = 1.0", float("inf")),
+        ("bool = True", "maybe"),
+        ("bool = True", 2),
+        ('str = "a"', 7),
+        ("list[int] = []", "0,1"),
+        ("list[int] = []", '["0"]'),
+        ("list[int] = []", "[0.5]"),
+        ("Literal['paper', 'code'] = 'code'", "papre"),
+        ("int = 1", object()),
+    ],
+)
+def test_a_value_of_another_type_is_an_error_that_names_it(project, kind, value):
+    write(project, "01-one", declare=f"x: {kind}")
+    with pytest.raises(notebooks.NotebookError) as caught:
+        runner.run_notebooks(["01"], {"x": value})
+    for part in ("'x'", "01-one", repr(value), kind.split(" =")[0]):
+        assert part in str(caught.value)
+    assert sorted(os.listdir(project)) == ["notebooks"]
+
+
+def test_parameters_carry_type_default_and_help(project):
+    found = notebooks.parameters(write(project, "01-one"))
+    assert list(found) == ["runs_dir", "figures_dir", "lr", "seeds"]
+    assert (found["lr"].type, found["lr"].default, found["lr"].help) == ("float", 1e-3, "learning rate ε")
+    assert found["seeds"].default == [0, 1] and found["seeds"].help == ""
+
+
+@pytest.mark.parametrize(
+    "line", ["x = 1", "x: int", "x: int = len('a')", "x: Path = 1", "x: int = 1.5", "import os", "x: int = ("]
+)
+def test_anything_but_annotated_literals_is_refused(project, line):
+    with pytest.raises(notebooks.NotebookError, match=r"01-one.*parameters cell"):
+        declared(project, line)
+
+
+@pytest.mark.parametrize("tags", [[], ["parameters", "parameters"]])
+def test_exactly_one_parameters_cell(project, tags):
+    path = project / "notebooks" / "01-one.ipynb"
+    nbformat.write(
+        new_notebook(cells=[new_code_cell("x: int = 1", metadata={"tags": [t]}) for t in tags]), path
+    )
+    with pytest.raises(notebooks.NotebookError, match=f'"parameters", not {len(tags)}'):
+        notebooks.parameters(path)
+
+
+def test_an_unknown_parameter_stops_everything_before_any_work(project):
+    write(project, "01-one", "raise SystemExit")
+    write(project, "02-two", declare=PARAMETERS + "learning_rate: float = 1.0")
+    result = spml("figures", "-p", "learning_rate", "0.3")
+    assert result.exit_code == 2
+    assert "'learning_rate' is not declared by 01-one; did you mean 'lr'?" in result.output
+    assert "declared by: 02-two" in result.output
+    assert "did you mean 'seeds'" in spml("figures", "-p", "seed", "3").output
+    assert spml("figures", "-p", "lr", "1", "-p", "lr", "2").exit_code == 2
+    assert sorted(os.listdir(project)) == ["notebooks"]
+
+
+# --- notebooks and their promises ---
+
+
+def test_promised_figures_are_the_literal_names(project):
+    path = write(
+        project,
+        "01-one",
+        'def draw(k):\n    save_figure(fig, "01a-x", data=d)\nsave_figure(fig, f"01-{k}")',
+        'figures.save_figure(fig, name="01b-y")\nsave_figure(fig, "01a-x")\nsave("01c-z")',
+    )
+    assert notebooks.promised_figures(path) == ["01a-x", "01b-y"]
+
+
+def test_notebooks_go_by_number_name_and_path(project):
+    one, two = write(project, "01-one"), write(project, "06-k-hat-assumptions")
+    assert notebooks.find() == [one, two]
+    for name in (
+        "06",
+        "06-k-hat-assumptions",
+        "06-k-hat-assumptions.ipynb",
+        "notebooks/06-k-hat-assumptions.ipynb",
+    ):
+        assert notebooks.find([name, name]) == [two]
+    for name in ("06-k-hat-asumptions", "assumptions", "7"):
+        with pytest.raises(
+            notebooks.NotebookError, match=rf"'{name}' is no notebook; .*06-k-hat-assumptions"
+        ):
+            notebooks.find([name])
+    write(project, "06-other")
+    with pytest.raises(notebooks.NotebookError, match=r"several notebooks.*06-k-hat-assumptions, 06-other"):
+        notebooks.find(["06"])
+    with pytest.raises(notebooks.NotebookError, match="no notebooks in"):
+        notebooks.find(notebooks_dir="empty")
+
+
+def test_list_shows_titles_and_parameters(project):
+    write(project, "01-one")
+    result = spml("figures", "--list")
+    assert result.exit_code == 0
+    assert "01-one  01-one · Is it so?" in result.output
+    assert "  lr           float      0.001      learning rate ε" in result.output
+
+
+def test_a_path_is_taken_from_the_project_root(project, monkeypatch):
+    (project / "pyproject.toml").write_text('[project]\nname = "spml-core"\n')
+    (project / "notebooks" / "pyproject.toml").write_text("not [ toml")
+    monkeypatch.chdir(project / "notebooks")
+    assert paths.project_root() == project and paths.locate("runs/x") == project / "runs" / "x"
+    assert paths.locate(project / "y") == project / "y"
+
+
+# --- the command ---
+
+
+def test_help_is_instant_and_the_version_is_shown():
+    code = (
+        "import sys; from spml_core.cli import main; main(['figures', '--help'], standalone_mode=False);"
+        "print(sorted({'torch', 'papermill', 'matplotlib'} & set(sys.modules)))"
+    )
+    lines = run_python(code).communicate()[0].splitlines()
+    assert lines[-1] == "[]"
+    assert any("spml figures 06 07 --jobs 2" in line for line in lines)
+    assert spml("--version").output == f"spml, version {__version__}\n"
+
+
+def run_python(code, **options):
+    environment = os.environ | {"PYTHONPATH": str(Path(notebooks.__file__).parents[1]), "COLUMNS": "100"}
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_a_run_leaves_figures_parameters_and_a_stamp(project, monkeypatch):
+    write(
+        project,
+        "01-one",
+        SAVE,
+        """
+import os, subprocess, sys
+import matplotlib.pyplot as plt
+HEADLINE = '{"slope": 0.123456, "n": 3}'
+child = [sys.executable, "-c", "import os, matplotlib.pyplot; print(os.environ.get('MPLBACKEND'))"]
+assert subprocess.run(child, capture_output=True, text=True, check=True).stdout == "None\\n"
+assert os.path.samefile(os.getcwd(), ROOT) and sys.executable == PYTHON
+assert (lr, seeds) == (1e-4, [2, 3])
+plt.plot([1, 2]);
+""".replace("ROOT", repr(str(project))).replace("PYTHON", repr(sys.executable)),
+        'save_figure(None, "01a-x")\nPath(figures_dir, "01-one.json").write_text(HEADLINE)',
+    )
+    monkeypatch.setenv("MPLBACKEND", "module://not_there")
+    command = ("figures", "-p", "lr", "1e-4", "-p", "seeds", "[2, 3]")
+    result = spml(*command)
+    assert result.exit_code == 0, result.output
+    assert 'started, runs_dir="runs" figures_dir="figures" lr=0.0001 seeds=[2, 3]' in result.output
+    row = result.output.splitlines()[-1].split()
+    assert row[0] == "01-one" and row[2:] == ["1", "slope", "0.1235", "done"]
+    expected = {"runs_dir": "runs", "figures_dir": "figures", "lr": 1e-4, "seeds": [2, 3]}
+    parameters = project / "figures" / "01-one.parameters.json"
+    assert parameters.read_text() == json.dumps(expected, indent=2) + "\n"
+    executed = nbformat.read(project / "runs" / "notebooks" / "01-one.ipynb", 4)
+    assert executed.metadata.kernelspec.name == "python3"
+    drawn = [o for o in executed.cells[4].outputs if "image/png" in o.get("data", {})]
+    assert len(drawn) == 1  # matplotlib's inline backend is still the one in use
+
+    # From here on nothing executes: "done" says that it would have been.
+    monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [run.result("done") for run in runs])
+    again = {"lr": np.float64(1e-4), "seeds": (2, 3)}
+    fresh = lambda given=again, **options: runner.run_notebooks(parameters=given, **options)[0].status  # noqa: E731
+    assert fresh() == "up to date" and "up to date" in spml(*command).output
+    assert fresh(force=True) == "done"
+    assert fresh({}) == "done"
+    figure = project / "figures" / "01a-x.pdf"
+    for content in (b"changed", None):
+        figure.write_bytes(content) if content else figure.unlink()
+        assert fresh() == "done"
+    figure.write_bytes(b"01a-x")
+    assert fresh() == "up to date"
+    monkeypatch.setattr(runner, "__file__", str(write(project, "02-two")))  # other code than at the time
+    assert fresh() == "done"
+
+
+def test_failures_are_told_and_the_rest_goes_on(project):
+    figures = project / "figures"
+    figures.mkdir()
+    for suffix in (".pdf", ".png"):
+        (figures / f"05a-stale{suffix}").write_text("from an earlier run")
+    write(project, "01-good", SAVE, 'save_figure(None, "01a-x")')
+    write(project, "02-error", "x = 1\n\n" + "y = 1\n" * 9, "x = 1\nraise ValueError('bad slope')", "x = 2")
+    # The next call clears what the widget showed: only the kernel's message tells.
+    widget = """
+import ipywidgets
+def draw(x):
+    if x == 1:
+        raise ValueError("bad slider")
+panel = ipywidgets.interactive(draw, x=ipywidgets.IntSlider(1))
+panel.children[0].value = 2
+"""
+    write(project, "03-widget", widget)
+    write(project, "04-killed", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    write(project, "05-stale", SAVE, 'if lr < 0:\n    save_figure(None, "05a-stale")')
+    write(
+        project,
+        "06-unseen",
+        SAVE,
+        'save_figure(None, "06a-seen")',
+        'save_figure(None, "06b-unseen", show=False)',
+    )
+    write(
+        project,
+        "07-log",
+        "import logging\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    logging.exception('lost')",
+    )
+
+    result = spml("figures", "--jobs", "2")
+    assert result.exit_code == 1
+    status = {
+        line.split()[0]: line.split()[-1]
+        for line in result.output.splitlines()
+        if line.endswith(("done", "ed"))
+    }
+    names = ["01-good", "02-error", "03-widget", "04-killed", "05-stale", "06-unseen", "07-log"]
+    assert [status[name] for name in names] == ["done"] + ["failed"] * 6
+    for expected in (
+        "02-error, cell 4: ValueError: bad slope\n  | x = 1\n  | raise ValueError('bad slope')\n",
+        "03-widget, cell 3: ValueError: bad slider\n",
+        "04-killed, cell 3: DeadKernelError: the kernel was killed by SIGKILL (out of memory?)",
+        f"05-stale, promised figure not written by this run: {figures / '05a-stale.pdf'}, ",
+        "06-unseen, figure saved but not shown, no image in the notebook's output: 06b-unseen\n",
+        "07-log, cell 3: traceback on stderr: ZeroDivisionError: division by zero\n",
+        "6 of 7 failed",
+    ):
+        assert expected in result.output
+    assert "\x1b" not in result.output and "06a-seen" not in result.output.split("06-unseen, ")[1]
+    output = project / "runs" / "notebooks"
+    assert sorted(file.name for file in output.iterdir()) == ["01-good.ipynb", "01-good.json"] + [
+        f"{name}.ipynb" for name in names[1:]
+    ]
+    assert not (figures / "02-error.parameters.json").exists()
+
+
+def test_a_kernel_that_fails_to_start_gets_a_second_chance(project, monkeypatch):
+    write(project, "01-one", "1 + 1")
+    spec = runner.get_kernel_dict()
+    specs = [{**spec, "argv": [sys.executable, "-c", "raise SystemExit(1)"]}, spec]
+    monkeypatch.setattr(runner, "get_kernel_dict", lambda: specs.pop(0))
+    assert runner.run_notebooks()[0].status == "done"
+    assert not specs
+
+
+def test_ctrl_c_ends_the_kernels(project):
+    os.mkfifo(project / "pid")
+    reader = os.open(project / "pid", os.O_RDONLY | os.O_NONBLOCK)
+    write(project, "01-long", 'import os\nopen("pid", "w").write(str(os.getpid()))\nwhile True: pass')
+    write(project, "02-next", "1")
+    process = run_python(
+        "from spml_core.cli import main; main(['figures'])", cwd=project, stderr=subprocess.STDOUT
+    )
+    assert select.select([reader], [], [], 120)[0], "the notebook never started"
+    kernel = int(os.read(reader, 100))
+    os.kill(process.pid, signal.SIGINT)
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, output
+    assert "interrupted; all kernels ended" in output and "02-next" not in output
+    with pytest.raises(ProcessLookupError):
+        os.kill(kernel, 0)

@@ -1,0 +1,184 @@
+"""The set-up files agree with each other, and the package is importable without side effects."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LARGEST = 400_000  # bytes, the limit of the pre-commit hook
+
+
+def direct_dependencies() -> list[Requirement]:
+    extras = [line for lines in PROJECT["optional-dependencies"].values() for line in lines]
+    return [Requirement(line) for line in PROJECT["dependencies"] + extras]
+
+
+def pins(machine: str, python: str = "3.11", system: str = "Linux") -> dict[str, str]:
+    """Name -> version of the constraints that apply on one kind of machine."""
+    found = {}
+    platform = {"Linux": "linux", "Darwin": "darwin"}[system]
+    environment = default_environment() | {
+        "platform_machine": machine,
+        "platform_system": system,
+        "sys_platform": platform,
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+    }
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if not line or line.startswith("#"):
+            continue
+        constraint = Requirement(line)
+        if constraint.marker is None or constraint.marker.evaluate(environment):
+            name = canonicalize_name(constraint.name)
+            (pin,) = constraint.specifier
+            assert pin.operator == "==", f"constraints.txt: {line} is no exact version"
+            assert name not in found, f"constraints.txt pins {name} twice on {machine}"
+            found[name] = pin.version
+    return found
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    # Without the variables of the `make test` that may have started these tests.
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
+    return subprocess.run(["make", "-C", folder, *arguments], capture_output=True, text=True, env=environment)
+
+
+def tracked_files() -> list[Path]:
+    """Files that git knows, or would take with `git add --all`."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("this copy of the project is no git checkout")
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return [file for file in files if file.is_file()]  # a deleted file is listed until it is committed
+
+
+@pytest.mark.parametrize(
+    ("machine", "system"), [("x86_64", "Linux"), ("aarch64", "Linux"), ("arm64", "Darwin")]
+)
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+def test_every_direct_dependency_is_pinned_within_its_bounds(machine, system, python):
+    pinned = pins(machine, python, system)
+    for requirement in direct_dependencies():
+        name = canonicalize_name(requirement.name)
+        assert name in pinned, f"{name} has no pin on {machine}"
+        assert pinned[name] in requirement.specifier, f"{requirement} excludes the pinned {pinned[name]}"
+
+
+@pytest.mark.parametrize(
+    ("machine", "torch", "torchvision"),
+    [("x86_64", "2.14.1", "0.29.1"), ("arm64", "2.14.1", "0.29.1"), ("aarch64", "2.9.1", "0.24.1")],
+)
+def test_torch_is_pinned_for_each_kind_of_machine(machine, torch, torchvision):
+    pinned = pins(machine)
+    assert (pinned["torch"], pinned["torchvision"]) == (torch, torchvision)
+
+
+def test_environment_yml_is_the_same_installation_as_the_makefile():
+    *conda, by_pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    python, pip = (Requirement(line) for line in conda)
+    assert (python.name, pip.name) == ("python", "pip")  # everything else comes from the pins
+    options = dict(line.split(maxsplit=1) for line in by_pip["pip"])
+    assert options.keys() == {"--constraint", "--editable"}
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"--constraint {options['--constraint']} " in makefile
+    assert f"--editable '{options['--editable']}'" in makefile
+    extras = Requirement("spml-core" + options["--editable"].removeprefix(".")).extras
+    assert extras == PROJECT["optional-dependencies"].keys()
+
+
+def test_python_versions_agree():
+    conda = Requirement(yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"][0]).specifier
+    lowest, first_refused = re.search(
+        r"\((\d+, \d+)\) <= sys.version_info < \((\d+, \d+)\)", (ROOT / "Makefile").read_text()
+    ).groups()
+    lowest, first_refused = (".".join(version.split(", ")) for version in (lowest, first_refused))
+    assert conda == SpecifierSet(f">={lowest},<{first_refused}")
+    assert SpecifierSet(PROJECT["requires-python"]) == SpecifierSet(f">={lowest}")
+
+
+def test_makefile_lists_its_targets_by_default():
+    listed = re.findall(r"^  make (\w+) +\w", make(ROOT).stdout, flags=re.MULTILINE)
+    wanted = {"help", "setup", "figures", "test", "lint", "format", "benchmark", "clean"}
+    assert set(listed) == wanted
+
+
+def test_makefile_refuses_another_python_with_a_sentence(tmp_path):
+    python = tmp_path / "python-old"
+    python.write_text("#!/bin/sh\nexit 1\n")  # as the version check ends on Python 3.10
+    python.chmod(0o755)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    refused = make(tmp_path, "setup", f"PYTHON={python}")
+    assert refused.returncode != 0
+    assert "Python 3.11 to 3.14 is needed" in refused.stdout
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_ci_only_calls_make_test():
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    lines = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
+    assert lines == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', "make test"]
+
+
+def test_commit_hooks_use_the_pinned_tools():
+    repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [repository["repo"] for repository in repositories] == ["local"]
+    hooks = {hook["id"]: hook for hook in repositories[0]["hooks"]}
+    assert hooks.keys() == {"nbstripout", "ruff-check", "ruff-format", "check-added-large-files"}
+    assert all(hook["language"] == "system" for hook in hooks.values())
+    for hook in ("ruff-check", "ruff-format"):
+        assert "jupyter" in hooks[hook]["types_or"]
+    assert f"--maxkb={LARGEST // 1000}" in hooks["check-added-large-files"]["entry"]
+
+
+def test_no_large_file_is_tracked():
+    large = {
+        str(file.relative_to(ROOT)): size
+        for file in tracked_files()
+        if (size := file.stat().st_size) > LARGEST
+    }
+    assert not large
+
+
+def test_no_path_of_one_machine_is_tracked():
+    # Homes, work folders and folders of /tmp that whoever wrote the file had: nobody else has them.
+    folder = re.compile(rb"(?<![\w.])/(?:root|home|Users|work|tmp/\w+)/\w")
+    found = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in tracked_files()
+        if b"\0" not in (content := file.read_bytes())
+        for number, line in enumerate(content.splitlines(), start=1)
+        if folder.search(line)
+    ]
+    assert not found
+
+
+def test_importing_the_package_does_nothing():
+    code = """
+import os, random, sys
+environment, state, before = dict(os.environ), random.getstate(), set(sys.modules)
+import spml_core
+assert dict(os.environ) == environment, "the environment was changed"
+assert random.getstate() == state, "a random generator was seeded"
+assert set(sys.modules) - before == {"spml_core"}, sorted(set(sys.modules) - before)
+print(spml_core.__version__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert done.stdout.strip() == citation["version"]
