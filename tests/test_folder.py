@@ -1,0 +1,314 @@
+"""Folders with a labels.csv: what is read, what is refused, and that each refusal says where and what to do."""
+
+import csv
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from spml_core.data import DataError, images, load
+
+PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "corel5k"
+BLOCKS = np.array([[[200, 30, 40], [20, 180, 60]], [[30, 50, 220], [240, 240, 20]]], np.uint8)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Make a folder: `make(rows, header)` writes labels.csv and, for each row, a picture of its own."""
+
+    def make(rows, header="image,split,labels", name="data", encoding="utf-8"):
+        root = tmp_path / name
+        root.mkdir()
+        (root / "labels.csv").write_text("\n".join([header, *rows]) + "\n", encoding=encoding)
+        for n, row in enumerate(rows):
+            if image := row.split(",")[0].strip():
+                Image.new("RGB", (12, 8), (n, 2 * n, 7)).save(root / image)
+        return root
+
+    return make
+
+
+def simple(num=20):
+    """Rows of which every fifth is a test image; every image shows a cat, every third a dog too."""
+    return [f"{n:02d}.png,{'test' if n % 5 == 0 else 'train'},cat{';dog' * (n % 3 == 0)}" for n in range(num)]
+
+
+def refused(root, *texts, **options):
+    with pytest.raises(DataError) as error:
+        load("folder", root=root, size=8, **options)
+    for text in texts:
+        assert text in str(error.value)
+    return str(error.value)
+
+
+def test_images_labels_and_parts(folder):
+    data = load("folder", root=folder(simple()), size=8)
+    assert data.classes == ("cat", "dog")
+    assert {name: len(part) for name, part in data.parts.items()} == {"train": 13, "val": 3, "test": 4}
+    test = data.parts["test"]
+    assert test.ids == ("00.png", "05.png", "10.png", "15.png")
+    assert test.full.tolist() == [[1, 1], [1, 0], [1, 0], [1, 1]] and test.full.dtype == np.int8
+    assert test.inputs.shape == (4, 3, 8, 8) and str(test.inputs.dtype) == "torch.uint8"
+    assert test.inputs[:, :, 0, 0].tolist() == [[n, 2 * n, 7] for n in (0, 5, 10, 15)]
+    assert len({name for part in data.parts.values() for name in part.ids}) == 20
+    assert data.notes["images"] == {"train": 13, "val": 3, "test": 4}
+
+
+def test_validation_rows_are_taken_as_given(folder):
+    data = load("folder", root=folder(["a.png,val,x", "b.png,train,x", "c.png,train,y"]), size=8)
+    assert {name: part.ids for name, part in data.parts.items()} == {
+        "train": ("b.png", "c.png"),
+        "val": ("a.png",),
+    }
+
+
+def test_without_split_column_all_images_are_for_training(folder):
+    data = load("folder", root=folder([f"{n}.png,cat" for n in range(10)], header="image,labels"), size=8)
+    assert {name: len(part) for name, part in data.parts.items()} == {"train": 8, "val": 2}
+
+
+def test_bom_blanks_extra_columns_empty_labels_backslashes_and_accents(folder):
+    rows = [" a.png , train , cat ; hot dog ;; , x", "b.png,val,cafe\u0301;caf\u00e9,", "c.png,train,cat,"]
+    root = folder(rows, header=" image ,split,labels,remark", encoding="utf-8-sig")
+    (root / "deep").mkdir()
+    (root / "c.png").rename(root / "deep" / "c.png")
+    table = (root / "labels.csv").read_text(encoding="utf-8").replace("c.png", ".\\deep\\c.png")
+    (root / "labels.csv").write_text(table, encoding="utf-8")
+    data = load("folder", root=root, size=8)
+    assert data.classes == ("caf\u00e9", "cat", "hot dog")
+    assert data.parts["train"].ids == ("a.png", "deep/c.png")
+    assert data.parts["train"].full.tolist() == [[0, 1, 1], [0, 1, 0]]
+
+
+def test_classes_txt_fixes_the_order(folder):
+    root = folder(simple())
+    (root / "classes.txt").write_text("dog\n\n cat \n")
+    data = load("folder", root=root, size=8)
+    assert data.classes == ("dog", "cat")
+    assert data.parts["test"].full[1].tolist() == [0, 1]
+    (root / "classes.txt").write_text("dog\ncat\nunicorn\n")
+    assert load("folder", root=root, size=8, min_images=0).classes == ("dog", "cat", "unicorn")
+    (root / "classes.txt").write_text("dog\nCat\n")
+    refused(root, "line 2", "'cat'", "2 classes", "classes.txt", "'Cat'")
+    (root / "classes.txt").write_text("dog\ncat\ndog\n")
+    refused(root, "'dog' more than once")
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "texts"),
+    [
+        (["a.png,train,x"], "file,split,labels", ["no column image", "file,split,labels", "Expected"]),
+        (["a.png,train"], "image,split", ["no column labels", "Expected"]),
+        ([], "image,split,labels", ["no rows"]),
+        (
+            ["a.png,train,x", "b.png,validation,x"],
+            None,
+            ["line 3", "'validation'", "'val'", "train, val, test"],
+        ),
+        (["a.png,train,x", "b.png,,x"], None, ["line 3", "''", "train, val, test"]),
+        (["a.png,train,x", "a.png,train,y"], None, ["line 3", "'a.png'", "line 2"]),
+        (["a.png,train,x", "./a.png,train,y"], None, ["line 3", "'a.png'", "line 2"]),
+        (["a.png,train,cat,dog"], None, ["line 2", "';'"]),
+        (["a.png,train"], None, ["line 2", "fields"]),
+        ([",train,x"], None, ["line 2", "''", "images/1.jpg"]),
+        (["a.png,train,x", "b.png,test,x"], None, ["no val images"]),
+        (["a.png,val,x", "b.png,test,x"], None, ["no train images"]),
+    ],
+)
+def test_bad_tables(folder, rows, header, texts):
+    refused(folder(rows, header=header or "image,split,labels"), *texts)
+
+
+def test_tables_that_are_no_tables(folder, tmp_path):
+    root = folder(simple())
+    (root / "labels.csv").write_bytes("image,split,labels\na.png,train,caf\u00e9\n".encode("latin-1"))
+    refused(root, "labels.csv", "UTF-8")
+    (root / "labels.csv").write_bytes(b"")
+    refused(root, "empty", "Expected")
+    (root / "labels.csv").write_text(f"image,labels\n{root / '00.png'},cat\n")
+    refused(root, "line 2", "below the folder")
+    refused(tmp_path / "nowhere", "there is no", "nowhere", "Expected")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"unlabeled": "ignore"}, "error, drop, keep"),
+        ({"fractions": (0.7, 0.2)}, "(train, val, test)"),
+        ({"fractions": (0.7, 0.2, 0.2)}, "summing to 1"),
+        ({"fractions": (1.2, 0.0, -0.2)}, ">= 0"),
+        ({"fractions": (1.0, 0.0, 0.0)}, "no val images"),
+        ({"min_images": 21}, "'cat', has 20"),
+        ({"min_images": -1}, "min_images=-1"),
+    ],
+)
+def test_bad_options(folder, options, text):
+    refused(folder(simple()), text, **options)
+
+
+def test_fractions_ignore_column_and_row_order(folder):
+    rows = [row.replace("train", "nonsense") for row in simple()]
+    one = load("folder", root=folder(rows), size=8, fractions=(0.7, 0.1, 0.2))
+    other = load("folder", root=folder(rows, name="again"), size=8, fractions=[0.7, 0.1, 0.2])
+    assert {name: len(part) for name, part in one.parts.items()} == {"train": 14, "val": 2, "test": 4}
+    assert {name for part in one.parts.values() for name in part.ids} == {row[:6] for row in rows}
+    assert one.parts["test"].ids != tuple(sorted(row[:6] for row in rows)[-4:])  # not simply the last ones
+
+    root = folder(rows, name="shuffled")
+    (root / "labels.csv").write_text("\n".join(["image,split,labels", *reversed(rows)]))
+    shuffled = load("folder", root=root, size=8, fractions=(0.7, 0.1, 0.2))
+    assert one.fingerprint == other.fingerprint == shuffled.fingerprint
+    assert one.parts["test"].ids == shuffled.parts["test"].ids
+    assert "test" not in load("folder", root=root, size=8, fractions=(0.8, 0.2, 0)).parts
+
+
+def test_rare_classes_and_images_without_label(folder):
+    rows = [*simple(), "20.png,train,rare", "21.png,test,", "22.png,val,cat"]
+    root = folder(rows)
+    message = refused(root, "2 of 23", "20.png", "21.png", "'drop'", "'keep'", "'error'", min_images=5)
+    assert "min_images=5 has taken 1 classes away" in message
+    assert "22.png" not in message
+
+    drop = load("folder", root=root, size=8, min_images=5, unlabeled="drop")
+    keep = load("folder", root=root, size=8, min_images=5, unlabeled="keep")
+    assert drop.classes == keep.classes == ("cat", "dog")
+    assert (len(drop.parts["train"]), len(drop.parts["test"])) == (16, 4)
+    assert (len(keep.parts["train"]), len(keep.parts["test"])) == (17, 5)
+    assert keep.parts["test"].full[-1].tolist() == [0, 0]
+    for data, policy in ((drop, "drop"), (keep, "keep")):
+        assert data.notes["images_without_label"] == {"train": 1, "val": 0, "test": 1}
+        assert (data.notes["unlabeled"], data.notes["classes_dropped"]) == (policy, 1)
+    assert drop.fingerprint != keep.fingerprint
+
+
+def test_fingerprint_follows_content_not_place(folder, tmp_path):
+    root = folder(simple())
+    first = load("folder", root=root, size=8).fingerprint
+    assert load("folder", root=shutil.copytree(root, tmp_path / "elsewhere"), size=8).fingerprint == first
+    assert load("folder", root=root, size=9).fingerprint != first
+
+    table = (root / "labels.csv").read_text()
+    (root / "labels.csv").write_text(table.replace("07.png,train,cat", "07.png,train,dog"))
+    assert load("folder", root=root, size=8).fingerprint != first
+    (root / "labels.csv").write_text(table)
+    assert load("folder", root=root, size=8).fingerprint == first
+
+    before = (root / "07.png").stat().st_size
+    Image.new("RGB", (12, 8), (8, 14, 7)).save(root / "07.png")
+    assert (root / "07.png").stat().st_size == before  # an edit that the file's size does not show
+    assert load("folder", root=root, size=8).fingerprint != first
+
+
+def test_missing_and_empty_files_are_one_report(folder):
+    root = folder(simple())
+    for name in ("03.png", "04.png", "11.png"):
+        (root / name).unlink()
+    (root / "05.png").write_bytes(b"")
+    message = refused(
+        root, "3 of 20", str(root), "03.png", "04.png", "11.png", "1 of 20", "05.png", "labels.csv"
+    )
+    assert "06.png" not in message
+
+
+def test_unreadable_images_are_all_reported_by_path(folder):
+    root = folder(simple())
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    Image.fromarray(noise).save(root / "whole.jpg")
+    (root / "03.png").write_bytes((root / "whole.jpg").read_bytes()[:-800])
+    (root / "08.png").write_text("<html>not found</html>")
+    Image.fromarray(noise[:, :, 0].astype(np.float32)).save(root / "09.png", "TIFF")
+    message = refused(
+        root, "3 of 20", str(root / "03.png"), "truncated", str(root / "08.png"), "floating-point"
+    )
+    assert "02.png" not in message
+    with pytest.raises(DataError, match="3 of 20"):  # the check that stands before a long computation
+        images.check([root / f"{n:02d}.png" for n in range(20)])
+
+
+def test_long_reports_are_cut():
+    lines = images.listing([str(n) for n in range(50)]).split("\n")
+    assert len(lines) == 22 and lines[-1].strip() == "... and 30 more"
+
+
+def blocks(mode):
+    """A 2x2 picture in that mode, and the RGB it must become."""
+    colours = Image.fromarray(BLOCKS)
+    grey = np.array([[0, 85], [170, 255]], np.uint8)
+    grey_rgb = np.repeat(grey[:, :, None], 3, 2)
+    white = np.full(3, 255, np.uint8)
+    if mode == "RGBA":
+        colours.putalpha(Image.fromarray(np.array([[255, 255], [255, 0]], np.uint8)))
+        return colours, np.stack([BLOCKS[0], [BLOCKS[1, 0], white]])
+    if mode == "LA":
+        image = Image.fromarray(grey)
+        image.putalpha(Image.fromarray(np.array([[0, 255], [255, 255]], np.uint8)))
+        return image, np.stack([[white, grey_rgb[0, 1]], grey_rgb[1]])
+    if mode == "P":
+        return colours.quantize(4), BLOCKS
+    if mode == "I;16":
+        return Image.fromarray(grey.astype(np.uint16) * 257), grey_rgb
+    if mode == "1":
+        return Image.fromarray(grey).point(lambda v: v > 100, mode="1"), (grey_rgb > 100).astype(
+            np.uint8
+        ) * 255
+    if mode == "L":
+        return Image.fromarray(grey), grey_rgb
+    return colours.convert(mode), BLOCKS
+
+
+@pytest.mark.parametrize(
+    ("mode", "form"),
+    [
+        *[(mode, "PNG") for mode in ("RGB", "L", "LA", "P", "RGBA", "I;16", "1")],
+        *[(mode, "TIFF") for mode in ("CMYK", "I;16", "L")],
+        ("I", "PPM"),
+    ],
+)
+def test_colour_modes_become_rgb(tmp_path, mode, form):
+    image, expected = blocks("I;16" if mode == "I" else mode)
+    image.convert(mode).save(tmp_path / "x", form) if mode == "I" else image.save(tmp_path / "x", form)
+    with Image.open(tmp_path / "x") as stored:
+        assert stored.mode == mode  # else the case would test another mode
+    np.testing.assert_array_equal(images.decode(tmp_path / "x", 2).transpose(1, 2, 0), expected)
+
+
+def test_palette_with_a_transparent_colour_lies_on_white(tmp_path):
+    image, _ = blocks("P")
+    image.save(tmp_path / "x.png", transparency=image.getpixel((1, 0)))
+    pixels = images.decode(tmp_path / "x.png", 2).transpose(1, 2, 0)
+    assert pixels[0, 1].tolist() == [255, 255, 255] and pixels[0, 0].tolist() == BLOCKS[0, 0].tolist()
+
+
+def test_exif_orientation_is_applied(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees clockwise
+    Image.fromarray(BLOCKS).save(tmp_path / "x.png", exif=exif)
+    pixels = images.decode(tmp_path / "x.png", 2).transpose(1, 2, 0)
+    np.testing.assert_array_equal(pixels, np.rot90(BLOCKS, -1))
+
+
+def test_whole_image_is_resized_to_a_square(tmp_path):
+    wide = np.zeros((10, 40, 3), np.uint8)
+    wide[:, 20:] = 255
+    Image.fromarray(wide).save(tmp_path / "x.png")
+    pixels = images.decode(tmp_path / "x.png", 10)
+    assert (pixels[:, :, :4] == 0).all() and (pixels[:, :, 6:] == 255).all()
+
+
+def test_photographs(tmp_path):
+    if not PHOTOS.is_dir():
+        pytest.skip(f"the photographs are absent: {PHOTOS}")
+    with open(PHOTOS / "labels.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))[::50]
+    (tmp_path / "images").symlink_to(PHOTOS / "images")
+    lines = [f"{row['image']},{row['split']},{row['labels']}" for row in rows]
+    (tmp_path / "labels.csv").write_text("\n".join(["image,split,labels", *lines]))
+    data = load("folder", root=tmp_path, size=32)
+    assert data.parts["train"].inputs.float().std() > 40
+    assert sum(len(part) for part in data.parts.values()) == len(rows) == 100
+    truth = {row["image"]: set(row["labels"].split(";")) for row in rows}
+    for part in data.parts.values():
+        for name, row in zip(part.ids, part.full, strict=True):
+            assert {data.classes[c] for c in np.flatnonzero(row)} == truth[name]
