@@ -50,14 +50,18 @@ def bucket_false_negatives(probs, observed, full, num_bins: int = 100, confidenc
         confidence: of the Wilson interval.
 
     Raises:
-        ValueError: shapes differ, or a probability lies outside [0, 1] (logits passed by mistake).
+        ValueError: shapes differ, a probability lies outside [0, 1] (logits passed by mistake), the truth of a missing
+            label is neither 1 nor 0, or `num_bins` or `confidence` is out of range.
     """
+    if num_bins < 1:
+        raise ValueError(f"num_bins must be >= 1, got {num_bins}")
     p, positive = _missing(probs, observed, full)
-    index = np.minimum((p * num_bins).astype(int), num_bins - 1)
+    edges = np.linspace(0, 1, num_bins + 1)
+    # By the edges themselves: int(0.29 * 100) is 28, a bin that ends at 0.29.
+    index = np.minimum(np.searchsorted(edges, p, side="right") - 1, num_bins - 1)
     missing = np.bincount(index, minlength=num_bins)
     false_negatives = np.bincount(index, positive, minlength=num_bins).astype(int)
     total = np.bincount(index, p, minlength=num_bins)
-    edges = np.linspace(0, 1, num_bins + 1)
     with np.errstate(invalid="ignore"):
         ratio, mean_prob = false_negatives / missing, total / missing
     low, high = wilson(false_negatives, missing, confidence)
@@ -66,24 +70,27 @@ def bucket_false_negatives(probs, observed, full, num_bins: int = 100, confidenc
 
 def wilson(successes, trials, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     """Wilson score interval of a proportion (Wilson 1927), elementwise; (0, 1) where there was no trial."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be in (0, 1), e.g. 0.95, got {confidence}")
     successes, trials = np.asarray(successes, float), np.asarray(trials, float)
     z2 = stats.norm.isf((1 - confidence) / 2) ** 2
     centre = (successes + z2 / 2) / (trials + z2)
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = successes * (trials - successes) / trials
     half = np.sqrt(z2 * (np.nan_to_num(spread) + z2 / 4)) / (trials + z2)
-    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+    # Exact at the ends, where rounding would leave the observed proportion outside its own interval.
+    return np.where(successes == 0, 0, centre - half), np.where(successes == trials, 1, centre + half)
 
 
 def k_hat_from_annotation_rate(p, a: float):
     """GR Eq. 6: k(x) = (1 - a) p / (1 - a p), with a = P(s=1|y=1), 1 / (mean positives an image) for one label each.
 
     Raises:
-        ValueError: a outside [0, 1].
+        ValueError: a or a p outside [0, 1].
     """
     if not 0 <= a <= 1:
         raise ValueError(f"a is a probability P(s=1|y=1), got {a}")
-    p = np.asarray(p, float)
+    p = _check_probs(p)
     return (1 - a) * p / np.where(a * p < 1, 1 - a * p, 1)  # at a = p = 1: 0, nothing is missing
 
 
@@ -101,11 +108,16 @@ def fit_k_hat(probs, observed, full) -> tuple[float, float]:
         (w, b).
 
     Raises:
-        ValueError: the missing labels hold no positive or no negative, so that no curve fits.
+        ValueError: the missing labels hold no positive or no negative, or one value of p divides the two, so that no
+            finite curve fits.
     """
     p, positive = _missing(probs, observed, full)
     if not 0 < positive.sum() < len(positive):
         raise ValueError(f"{positive.sum()} of {len(positive)} missing labels are positive: no logistic fits")
+    if p[positive].min() >= p[~positive].max() or p[positive].max() <= p[~positive].min():
+        raise ValueError(
+            "one value of p divides all positive from all negative missing labels: no finite w fits"
+        )
     model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8).fit(p[:, None], positive)
     return float(model.coef_[0, 0]), float(model.intercept_[0])
 
@@ -171,13 +183,24 @@ def missing_scores(probs, observed, full) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _missing(probs, observed, full) -> tuple[np.ndarray, np.ndarray]:
-    probs, observed, full = np.asarray(probs, float), np.asarray(observed), np.asarray(full)
+    probs, observed, full = _check_probs(probs), np.asarray(observed), np.asarray(full)
     if not probs.shape == observed.shape == full.shape or probs.ndim != 2:
         raise ValueError(
             f"probs {probs.shape}, observed {observed.shape}, full {full.shape} must be one (N, C) shape"
         )
-    if not ((probs >= 0) & (probs <= 1)).all():
-        worst = np.nanmax(np.abs(probs)) if np.isfinite(probs).any() else np.nan
-        raise ValueError(f"probs must lie in [0, 1], found {worst:g}: apply the sigmoid to logits first")
     missing = observed == 0
+    unclear = missing & (full != 0) & (full != 1)
+    if unclear.any():
+        row, column = np.argwhere(unclear)[0]
+        raise ValueError(
+            f"truth of image {row}, class {column} is {full[row, column]}: what is missing must be known, 1 or 0"
+        )
     return probs[missing], full[missing] == 1
+
+
+def _check_probs(probs) -> np.ndarray:
+    probs = np.asarray(probs, float)
+    outside = probs[~((probs >= 0) & (probs <= 1))]  # catches NaN too
+    if outside.size:
+        raise ValueError(f"probs must lie in [0, 1], found {outside[0]:g}: apply the sigmoid to logits first")
+    return probs

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
@@ -43,7 +45,12 @@ def subplots(
         width: "column" (3.375 in) or "text" (7 in).
         height_to_width: of each of the axes in the grid.
         options: of `plt.subplots`, e.g. sharey=True.
+
+    Raises:
+        ValueError: unknown width.
     """
+    if width not in WIDTHS:
+        raise ValueError(f"unknown width {width!r}: use one of {', '.join(WIDTHS)}")
     size = figsizes.aaai2024_full if width == "text" else figsizes.aaai2024_half
     mpl.rcParams.update(size(nrows=nrows, ncols=ncols) | fontsizes.aaai2024() | axes.lines(base_width=0.6))
     mpl.rcParams.update(
@@ -80,12 +87,21 @@ def save_figure(fig: Figure, name: str, data: pd.DataFrame, directory: str | Pat
 
 
 def save_headline(name: str, numbers: dict, directory: str | Path = "figures") -> None:
-    """Write and print a notebook's headline numbers, NAME.json: the first is the headline, floats keep 4 digits."""
+    """Write and print a notebook's headline numbers, NAME.json: the first is the headline, floats keep 4 digits.
+
+    Raises:
+        ValueError: a number is NaN or infinite; names it, and nothing is written.
+    """
+    rounded = {}
+    for key, value in numbers.items():
+        value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise ValueError(f"headline number {key!r} is {value}: look at what it is computed from")
+            value = float(f"{value:.4g}")
+        rounded[key] = value
+    text = json.dumps(rounded, indent=1, allow_nan=False)
     folder = locate(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    rounded = {
-        key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in numbers.items()
-    }
-    text = json.dumps(rounded, indent=1, allow_nan=False)
     (folder / f"{name}.json").write_text(text + "\n")
     print(text)

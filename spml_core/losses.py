@@ -15,7 +15,8 @@ Returns:
     Tensor in float32 (float64 for float64 logits): a scalar, or (N, C) with reduction "none".
 
 Raises:
-    ValueError: shapes or devices differ, logits are not floating point, or a hyperparameter is out of range.
+    ValueError: logits or labels are no tensors, shapes or devices differ, logits are not floating point, or a
+        hyperparameter is out of range.
 
 Throughout, z is a logit and p = sigmoid(z). Nothing branches on a tensor's value, so all of it runs on
 `device="meta"`. The papers: GR = Chen et al., IJCAI 2024; EM = Zhou et al., ECCV 2022; Cole = Cole et al., CVPR 2021.
@@ -148,7 +149,7 @@ def hill(
     """Hill: a negative loss whose gradient fades for confident positives, with Focal margin on observed positives.
 
     L = -(1 - p_m)^gamma log p_m with p_m = sigmoid(z - margin) for observed positives, (lam - p) p^2 for all other
-    labels, verified negatives included. Source: Hill Eq. 5 (positives), Eq. 9 (negatives).
+    labels, verified negatives included. Source: Zhang et al., 2021, Eq. 11 (positives), Eq. 5 (negatives).
     Deviation: none found; GR Table 1 prints -log p for its positives, which is neither.
 
     Args:
@@ -180,6 +181,9 @@ def _log_p(z: Tensor, log_floor: float) -> Tensor:
 
 
 def _prepare(logits: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    for name, value in (("logits", logits), ("observed", observed)):
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} is a {type(value).__name__}: pass it through torch.as_tensor first")
     if logits.shape != observed.shape:
         raise ValueError(
             f"logits {tuple(logits.shape)} and observed {tuple(observed.shape)} differ in shape; both are (N, C)"
@@ -203,5 +207,6 @@ def _assemble(
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be in [{low}, {high}], got {value}")
+    if isinstance(value, str | None) or not low <= value <= high or value == math.inf:
+        end = ")" if high == math.inf else "]"
+        raise ValueError(f"{name} must be a number in [{low}, {high}{end}, got {value!r}")

@@ -14,9 +14,11 @@ import ast
 import difflib
 import hashlib
 import inspect
+import math
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +54,8 @@ class Method(nn.Module):
 
     def __init__(self, num_classes: int, num_examples: int | None = None, **hyperparameters):
         super().__init__()
+        if not num_classes >= 1:
+            raise ValueError(f"num_classes must be >= 1, got {num_classes}")
         self.num_classes, self.num_examples = num_classes, num_examples
         self.hyperparameters = hyperparameters
 
@@ -71,13 +75,19 @@ def register(name: str) -> Callable[[type[Method]], type[Method]]:
 
     def add(cls: type[Method]) -> type[Method]:
         known = _REGISTRY.get(name)
-        if known is not None and known.__qualname__ != cls.__qualname__:
-            raise ValueError(f"method name {name!r} is taken by {known.__qualname__}")
+        # The same class again is a notebook cell that runs twice, or a module reloaded.
+        if known is not None and _full_name(known) != _full_name(cls):
+            raise ValueError(f"method name {name!r} is taken by {_full_name(known)}: choose another")
         cls.name = name
         _REGISTRY[name] = cls
         return cls
 
     return add
+
+
+def names() -> list[str]:
+    """Registered names, sorted."""
+    return sorted(_REGISTRY)
 
 
 def available() -> dict[str, str]:
@@ -94,7 +104,7 @@ def get(name: str) -> type[Method]:
     if name not in _REGISTRY:
         near = difflib.get_close_matches(name, _REGISTRY, n=3, cutoff=0.3)
         hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-        raise ValueError(f"unknown method {name!r}: {hint}Known: {', '.join(sorted(_REGISTRY))}.")
+        raise ValueError(f"unknown method {name!r}: {hint}Known: {', '.join(names())}.")
     return _REGISTRY[name]
 
 
@@ -135,7 +145,7 @@ def source_digest(name: str) -> str:
     queue = [cls for cls in get(name).__mro__ if issubclass(cls, Method)]
     while queue:
         item = queue.pop()
-        key = f"{item.__module__}.{item.__qualname__}"
+        key = _full_name(item)
         if key in seen:
             continue
         seen[key] = _code(item)
@@ -148,6 +158,10 @@ def source_digest(name: str) -> str:
             f for w in words if inspect.isfunction(f := scope.get(w)) and f.__module__ == losses.__name__
         ]
     return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()
+
+
+def _full_name(item) -> str:
+    return f"{item.__module__}.{item.__qualname__}"
 
 
 def _code(item) -> str:
@@ -206,7 +220,7 @@ class EM(LossMethod):
 
 @register("hill")
 class Hill(LossMethod):
-    """Hill loss on unobserved labels, Focal margin on observed positives (Hill Eq. 5, 9)."""
+    """Hill loss on unobserved labels, Focal margin on observed positives (Zhang et al., 2021, Eq. 5, 11)."""
 
     loss = staticmethod(losses.hill)
 
@@ -243,11 +257,12 @@ class GR(Method):
             raise ValueError(f"unknown schedule {schedule!r}: use one of {', '.join(SCHEDULES)}")
         pairs = {"w": w, "b": b, "mu": mu, "sigma": sigma}
         pairs = {k: _pair(k, v) for k, v in pairs.items()}
+        if not min(pairs["sigma"]) > 0:
+            raise ValueError(f"sigma must be > 0 at both ends of its schedule, got {pairs['sigma']}")
         super().__init__(
             num_classes, num_examples, **pairs, q1=q1, q2=q2, q3=q3, schedule=schedule, log_floor=log_floor
         )
-        for epoch in (1, 2):  # both ends of the schedule
-            _probe(self, Step(epoch, 2))
+        _probe(self)
 
     def at(self, step: Step) -> dict[str, float]:
         """w, b, mu, sigma at a step."""
@@ -278,6 +293,8 @@ def _keywords(function: Callable) -> dict:
 
 def _pair(name: str, value) -> tuple[float, float]:
     pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    if len(pair) != 2 or not all(isinstance(v, int | float) for v in pair):
-        raise ValueError(f"{name} must be a (start, end) pair of numbers or one number, got {value!r}")
+    if len(pair) != 2 or not all(isinstance(v, Real) and math.isfinite(v) for v in pair):
+        raise ValueError(
+            f"{name} must be a (start, end) pair of finite numbers or one such number, got {value!r}"
+        )
     return (float(pair[0]), float(pair[1]))

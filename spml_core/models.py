@@ -18,9 +18,9 @@ class Standardize(nn.Module):
         super().__init__()
         axes = [axis for axis in range(inputs.ndim) if axis != 1]
         # A slice is enough for the statistics of images and keeps the float copy small.
-        std, mean = torch.std_mean(
-            inputs[:5000].float() if inputs.ndim == 4 else inputs.float(), axes, keepdim=True
-        )
+        sample = inputs[:5000].float() if inputs.ndim == 4 else inputs.float()
+        # With correction=0 a single row has a deviation of 0, not NaN.
+        std, mean = torch.std_mean(sample, axes, correction=0, keepdim=True)
         self.register_buffer("mean", mean)
         self.register_buffer("std", std.clamp_min(1e-6))  # a constant feature becomes 0, not inf
 

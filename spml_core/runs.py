@@ -9,18 +9,16 @@ determines the result, and the directory appears in one rename when it is comple
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import platform
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -95,6 +93,7 @@ class Experiment:
         Raises:
             ValueError: a name, option or value that cannot be; raised before any work.
         """
+        data.check_name(self.dataset)
         chosen = methods.build(self.method, num_classes=2, num_examples=1, **self.params)
         if self.val_labels not in VAL_LABELS:
             raise ValueError(f"unknown val_labels {self.val_labels!r}: use one of {', '.join(VAL_LABELS)}")
@@ -112,12 +111,11 @@ class Experiment:
         return train.Training(seed=_stream(self.seed, "order"), **{k: getattr(self, k) for k in names})
 
     def load_data(self, cache: Path) -> data.Dataset:
-        options = dict(self.data)
-        if self.root is not None:
-            options["root"] = str(Path(self.root).expanduser())
+        """The data set of a resolved experiment; `cache` is the folder for frozen features."""
+        options = dict(self.data) | ({} if self.root is None else {"root": self.root})
         if self.dataset == "folder":
-            options |= {"backbone": self.backbone if self.mode == "linear" else None, "cache_dir": str(cache)}
-        return _load_data(self.dataset, _json(options, sort_keys=True))
+            options |= {"backbone": self.backbone if self.mode == "linear" else None, "cache_dir": cache}
+        return data.load(self.dataset, **options)
 
     def key(self, dataset: data.Dataset) -> str:
         """SHA-256 of a resolved experiment: fields, content of the data, code of the method. Not: where things lie."""
@@ -198,29 +196,12 @@ def run(
     Args:
         root: folder of all runs; a relative one lies in the project folder.
         fresh: train again even if the run exists; the old one stays until the new one is complete.
+        progress: show a bar, where there is a terminal or a notebook.
 
     Raises:
         ValueError: unknown method, data set, option or value, before any work.
     """
-    experiment, root = experiment.resolved(), locate(root)
-    dataset = experiment.load_data(root / "cache")
-    name = f"{experiment.dataset}-{experiment.method}-s{experiment.seed}-{experiment.key(dataset)[:12]}"
-    path, partial_path = root / name, root / "partial" / name
-    if path.exists() and not fresh:
-        return Run(path)
-    partial_path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{partial_path}.lock"):  # a second process asking for the same run waits, then loads it
-        if path.exists() and not fresh:
-            return Run(path)
-        shutil.rmtree(partial_path, ignore_errors=True)  # left by an interrupted run; it is trained anew
-        partial_path.mkdir()
-        _train(experiment, dataset, partial_path, progress)
-        if path.exists():
-            shutil.rmtree(path)
-        os.replace(partial_path, path)
-    with contextlib.suppress(OSError):
-        os.unlink(f"{partial_path}.lock")
-    return Run(path)
+    return _run(experiment.resolved(), locate(root), fresh, progress, Experiment.load_data)
 
 
 def run_all(
@@ -231,21 +212,50 @@ def run_all(
     fresh: bool = False,
     progress: bool = True,
 ) -> list[Run]:
-    """`run` for each experiment, in order, here or by any `concurrent.futures` executor. All are checked first."""
-    experiments = list(experiments)
-    for experiment in experiments:
-        experiment.resolved()
-    one = partial(run, root=root, fresh=fresh, progress=progress and executor is None)
-    results = (executor.map if executor else map)(one, experiments)
-    bar = tqdm(
-        results,
-        total=len(experiments),
-        desc="runs",
-        unit="run",
-        leave=False,
-        disable=None if progress else True,
-    )
-    return list(bar)
+    """`run` for each experiment, in order, here or by any `concurrent.futures` executor. All are checked first.
+
+    Here, a data set is loaded once for all experiments that share it.
+    """
+    experiments, root = [experiment.resolved() for experiment in experiments], locate(root)
+    if executor is None:
+        one = partial(_run, root=root, fresh=fresh, progress=progress, load=_load_once())
+        results = map(one, experiments)
+    else:
+        results = executor.map(partial(run, root=root, fresh=fresh, progress=False), experiments)
+    options = {"desc": "runs", "unit": "run", "leave": False, "disable": None if progress else True}
+    return list(tqdm(results, total=len(experiments), **options))
+
+
+def _load_once() -> Callable[[Experiment, Path], data.Dataset]:
+    loaded = {}
+
+    def load(experiment: Experiment, cache: Path) -> data.Dataset:
+        names = ("dataset", "root", "data", "mode", "backbone")
+        wanted = _json([getattr(experiment, name) for name in names], sort_keys=True)
+        if wanted not in loaded:
+            loaded[wanted] = experiment.load_data(cache)
+        return loaded[wanted]
+
+    return load
+
+
+def _run(experiment: Experiment, root: Path, fresh: bool, progress: bool, load: Callable) -> Run:
+    dataset = load(experiment, root / "cache")
+    name = f"{experiment.dataset}-{experiment.method}-s{experiment.seed}-{experiment.key(dataset)[:12]}"
+    path, draft = root / name, root / "partial" / name
+    if path.exists() and not fresh:
+        return Run(path)
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{draft}.lock"):  # a second process asking for the same run waits, then loads it
+        if path.exists() and not fresh:
+            return Run(path)
+        shutil.rmtree(draft, ignore_errors=True)  # left by an interrupted run; it is trained anew
+        draft.mkdir()
+        _train(experiment, dataset, draft, progress)
+        if path.exists():
+            shutil.rmtree(path)
+        draft.replace(path)
+    return Run(path)
 
 
 def _train(experiment: Experiment, dataset: data.Dataset, folder: Path, progress: bool) -> None:
@@ -342,8 +352,3 @@ def _json(content, **options) -> str:
 def _stream(seed: int, purpose: str) -> int:
     """A seed for one purpose, so that a change of the model does not change the order of examples."""
     return int.from_bytes(hashlib.sha256(f"{purpose}/{seed}".encode()).digest()[:6], "big")
-
-
-@lru_cache(maxsize=4)
-def _load_data(name: str, options: str) -> data.Dataset:
-    return data.load(name, **json.loads(options))

@@ -6,6 +6,7 @@ import copy
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -14,6 +15,10 @@ from tqdm.auto import tqdm
 
 from spml_core import metrics
 from spml_core.methods import Method, Step
+
+# Of what lightning-fabric takes; named here so that a wrong one is an error before any work.
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +31,7 @@ class Training:
         seed: of the order of examples.
         threads: CPU threads while training; None = torch's own choice. Small networks are faster with 1, do not suffer
             when other processes share the cores, and give the same bits on any number of cores.
-        precision, accelerator: as lightning-fabric takes them, e.g. "bf16-mixed", "cpu".
+        precision, accelerator: one of `PRECISIONS`, `ACCELERATORS`; "auto" takes a GPU where there is one.
     """
 
     epochs: int = 10
@@ -39,15 +44,21 @@ class Training:
     accelerator: str = "auto"
 
     def __post_init__(self):
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.lr > 0:
-            raise ValueError(f"lr must be > 0, got {self.lr}")
-        if self.stop_drop is not None and self.stop_drop < 0:
+        for name in ("epochs", "batch_size", "threads"):
+            value = getattr(self, name)
+            if value is None and name == "threads":
+                continue
+            if not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name} must be a whole number, at least 1; got {value!r}")
+        if not isinstance(self.lr, Real) or not self.lr > 0:
+            raise ValueError(f"lr must be a number > 0, got {self.lr!r}")
+        if self.stop_drop is not None and not (isinstance(self.stop_drop, Real) and self.stop_drop >= 0):
             raise ValueError(
-                f"stop_drop is a number of mAP points >= 0, or None for never; got {self.stop_drop}"
+                f"stop_drop is a number of mAP points >= 0, or None for never; got {self.stop_drop!r}"
             )
+        for name, known in (("precision", PRECISIONS), ("accelerator", ACCELERATORS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"unknown {name} {getattr(self, name)!r}: use one of {', '.join(known)}")
 
 
 @dataclass
@@ -87,8 +98,13 @@ def fit(
         title: what the progress bar says.
 
     Raises:
-        FloatingPointError: the loss became NaN or infinite; names the epoch.
+        ValueError: no validation label is positive, so that nothing can choose the epoch.
+        FloatingPointError: the loss or the logits became NaN or infinite; names the epoch.
     """
+    if not np.any(val[1] == 1):
+        raise ValueError(
+            f"none of the {len(val[1])} validation images has a positive label: mAP is undefined"
+        )
     from lightning_fabric import Fabric  # sets an environment variable when imported
 
     fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
@@ -112,7 +128,9 @@ def fit(
         for epoch in range(config.epochs + 1):
             start, total = time.perf_counter(), torch.zeros((), device=fabric.device)
             model.train()
-            batches = torch.randperm(len(inputs), generator=order).split(config.batch_size) if epoch else ()
+            batches = (
+                torch.randperm(len(inputs), generator=order).split(int(config.batch_size)) if epoch else ()
+            )
             for index in batches:
                 index = index.to(fabric.device)
                 logits = model(inputs[index])
@@ -128,6 +146,9 @@ def fit(
                     f"the loss became {train_loss} in epoch {epoch}: lower lr={config.lr}"
                 )
             val_logits.append(predict(model, val[0], fabric.device))
+            if not np.isfinite(val_logits[-1]).all():  # by the last step, or before the first
+                advice = f"lower lr={config.lr}" if epoch else "look for NaN or infinity in the inputs"
+                raise FloatingPointError(f"logits are NaN or infinite after epoch {epoch}: {advice}")
             val_map = 100 * metrics.average_precision(val_logits[-1], val[1]).mean
             seconds = round(time.perf_counter() - start, 3)
             history.append({"epoch": epoch, "train_loss": train_loss, "val_map": val_map, "seconds": seconds})

@@ -49,16 +49,13 @@ class Dataset:
     notes: dict = field(default_factory=dict)
 
 
-def load(name: str, **options) -> Dataset:
+def load(name: str, /, **options) -> Dataset:
     """Load a data set by name; `options` are those of `data.<name>.load`.
 
     Raises:
         DataError: unknown name (with the nearest ones) or unknown option.
     """
-    if name not in DATASETS:
-        near = difflib.get_close_matches(name, DATASETS, n=3, cutoff=0.3)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "there is no such name."
-        raise DataError(f"unknown data set {name!r}: {hint} Known: {', '.join(DATASETS)}.")
+    check_name(name)
     from importlib import import_module
     from inspect import signature
 
@@ -72,3 +69,11 @@ def load(name: str, **options) -> Dataset:
             f"data set {name!r} needs {', '.join(required)}, e.g. load({name!r}, {required[0]}=...)."
         )
     return loader(**options)
+
+
+def check_name(name: str) -> None:
+    """Raise `DataError` with the nearest names if there is no data set `name`."""
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=3, cutoff=0.3)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "there is no such name."
+        raise DataError(f"unknown data set {name!r}: {hint} Known: {', '.join(DATASETS)}.")

@@ -146,12 +146,13 @@ def _load_by_order(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> 
 def _compute(paths, backbone: str, size: int, batch_size: int, device: str) -> torch.Tensor:
     from tqdm.auto import tqdm
 
-    model, mean, std = pretrained(backbone)
+    with torch.random.fork_rng(devices=[]):  # timm draws random weights before it loads the real ones
+        model, mean, std = pretrained(backbone)
     model.reset_classifier(0)  # what is left ends in global pooling
     model.to(device, memory_format=torch.channels_last)
     mean, std = (torch.tensor(value, device=device).view(1, 3, 1, 1) for value in (mean, std))
     batches = []
-    bar = tqdm(total=len(paths), desc=f"{backbone} features", unit=" images", leave=False)
+    bar = tqdm(total=len(paths), desc=f"{backbone} features", unit=" images", leave=False, disable=None)
     with ThreadPool() as pool, bar:
         for start in range(0, len(paths), batch_size):
             decoded = pool.map(lambda path: images.decode(path, size), paths[start : start + batch_size])

@@ -121,7 +121,11 @@ def _attempt(task: Callable[[int], None], paths: Sequence[str | Path], descripti
 
     with ThreadPool() as pool:  # Pillow decodes without the interpreter lock
         results = pool.imap(run, range(len(paths)))
-        bad = [line for line in tqdm(results, description, len(paths), unit=" images", leave=False) if line]
+        bad = [
+            line
+            for line in tqdm(results, description, len(paths), unit=" images", leave=False, disable=None)
+            if line
+        ]
     if bad:
         raise DataError(f"{len(bad)} of {len(paths)} images cannot be read:{listing(bad)}\n{REMEDY}")
 

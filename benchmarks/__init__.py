@@ -1,0 +1,1 @@
+"""What is measured rather than tested: speed (`make benchmark`) and accuracy on real photographs."""

@@ -1,0 +1,136 @@
+"""The embedded data set: what its documentation says, the same everywhere, and no test scan in training."""
+
+import copy
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from spml_core.data import DataError, digits, labels, load
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load("digits")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(digits, "SIZES", {"train": 40, "val": 20, "test": 30})
+
+
+def test_sizes_types_and_range(data):
+    assert {name: len(part) for name, part in data.parts.items()} == {
+        "train": 4000,
+        "val": 1000,
+        "test": 2000,
+    }
+    assert data.classes == tuple("0123456789")
+    for part in data.parts.values():
+        assert part.inputs.shape == (len(part), 1, 32, 32) and part.inputs.dtype == torch.uint8
+        assert part.full.shape == (len(part), 10) and part.full.dtype == np.int8
+        assert part.inputs.min() == 0 and part.inputs.max() == 255
+    ids = [name for part in data.parts.values() for name in part.ids]
+    assert len(set(ids)) == len(ids) == 7000
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_one_to_three_digits(data, split):
+    count = data.parts[split].full.sum(1)
+    shares = np.bincount(count, minlength=4) / len(count)
+    np.testing.assert_allclose(shares, [0, 0.6, 0.3, 0.1], atol=0.04)
+    assert count.mean() == pytest.approx(1.5, abs=0.05)
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_classes_are_balanced(data, split):
+    np.testing.assert_allclose(data.parts[split].full.mean(0), 0.15, atol=0.04)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_share_of_false_negatives(data, split):
+    part = data.parts[split]
+    observed = labels.single_positive(part.full, seed=0, protocol="per_image", ids=part.ids)
+    assert 0.05 < part.full[observed == 0].mean() < 0.065
+
+
+def test_ink_is_where_digits_are(data):
+    """More digits, more ink; each lies in a cell of its own, so a free cell is noise alone."""
+    part = data.parts["train"]
+    cells = part.inputs[:, 0].float().view(-1, 2, 16, 2, 16).mean((2, 4)).flatten(1)  # (N, 4)
+    written = (cells > 30).sum(1).numpy()  # noise alone is 10 of 255 in the mean
+    assert (written == part.full.sum(1)).mean() > 0.99
+
+
+def test_no_image_twice(data):
+    pixels = {part.inputs[n].numpy().tobytes() for part in data.parts.values() for n in range(len(part))}
+    assert len(pixels) == 7000
+
+
+def test_no_test_scan_in_training(monkeypatch, small):
+    """The scans of training and of test are disjoint, and an image holds scans of its own pool only."""
+    pools, draw = {}, digits._draw
+
+    def spy(rng, scans, digit, pool, name, size):
+        pools[name] = set(pool.tolist())
+        spoiled, same_rng = np.ones_like(scans), copy.deepcopy(rng)
+        spoiled[pool] = scans[pool]
+        part = draw(rng, scans, digit, pool, name, size)
+        assert torch.equal(draw(same_rng, spoiled, digit, pool, name, size).inputs, part.inputs)
+        return part
+
+    monkeypatch.setattr(digits, "_draw", spy)
+    load("digits")
+    assert set(pools) == {"train", "val", "test"}
+    assert not pools["test"] & (pools["train"] | pools["val"])
+    assert len(pools["test"]) == 597 and len(pools["train"] | pools["val"]) == 1200
+
+
+def test_seed_decides(small):
+    one, two, other = load("digits"), load("digits", seed=0), load("digits", seed=1)
+    assert one.fingerprint == two.fingerprint != other.fingerprint
+    assert torch.equal(one.parts["val"].inputs, two.parts["val"].inputs)
+    assert not torch.equal(one.parts["val"].inputs, other.parts["val"].inputs)
+
+
+def test_global_random_state_is_neither_read_nor_changed(small):
+    np.random.seed(1)  # noqa: NPY002
+    before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    one = load("digits").fingerprint
+    assert np.array_equal(before[0], np.random.get_state()[1])  # noqa: NPY002
+    assert torch.equal(before[1], torch.get_rng_state())
+    np.random.seed(2)  # noqa: NPY002
+    assert load("digits").fingerprint == one
+
+
+def test_same_in_another_process(data):
+    code = "from spml_core.data import load; print(load('digits').fingerprint)"
+    environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert other.stdout.strip() == data.fingerprint, other.stderr
+
+
+@pytest.mark.parametrize(
+    "name, options, texts",
+    [
+        ("digit", {}, ["'digit'", "did you mean 'digits'", "folder"]),
+        ("coco", {}, ["'coco'", "digits, folder"]),
+        ("digits", {"sed": 1}, ["sed", "seed"]),
+        ("digits", {"root": "x"}, ["root", "seed"]),
+        ("folder", {}, ["root"]),
+        ("folder", {"root": "x", "min_image": 2}, ["min_image", "min_images"]),
+    ],
+)
+def test_what_cannot_be_loaded(name, options, texts):
+    with pytest.raises(DataError) as error:
+        load(name, **options)
+    for text in texts:
+        assert text in str(error.value)
+
+
+def test_an_option_may_have_any_name():
+    with pytest.raises(DataError, match="no option name"):
+        load("digits", **{"name": "x"})

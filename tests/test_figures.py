@@ -1,0 +1,236 @@
+"""Figures that a conference accepts, and that change only when their data does."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import zlib
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from spml_core import figures
+
+TABLE = pd.DataFrame({"p": [0.0, 0.1, 1 / 3], "loss": [1.0, 2.5, 1e-9], "name": ["a", "b,c", "ü"]})
+DRAW = """
+import matplotlib
+matplotlib.use("agg")
+import pandas as pd
+from spml_core import figures
+
+def draw(folder):
+    fig, axes = figures.subplots(1, 2, width="text")
+    axes[0].plot([0, 1], [0, 1], label=r"$\\hat k$ = $\\sigma(wp + b)$")
+    axes[0].legend()
+    axes[1].imshow([[0, 1], [1, 0]])
+    axes[1].set(xlabel="probability", title="AN, distance 0.53")
+    axes[1].fill_between([0, 1], [0, 1], alpha=0.2)
+    figures.save_figure(fig, "99-test", pd.DataFrame({"x": [1, 1 / 3]}), folder)
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    """Figures and settings of a test end with it."""
+    with mpl.rc_context():
+        yield
+        plt.close("all")
+
+
+@pytest.fixture
+def drawing():
+    scope = {}
+    exec(DRAW, scope)
+    return scope["draw"]
+
+
+@pytest.fixture
+def saved(drawing, tmp_path):
+    drawing(tmp_path)
+    return tmp_path / "99-test.pdf"
+
+
+def digests(folder):
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+
+
+def inflated(pdf):
+    """Everything in a PDF, its compressed streams opened."""
+    content = pdf.read_bytes()
+    streams = re.findall(rb"stream\r?\n(.*?)endstream", content, re.DOTALL)
+    opened = []
+    for stream in streams:
+        try:
+            opened.append(zlib.decompress(stream.rstrip(b"\r\n")))
+        except zlib.error:
+            opened.append(stream)
+    return content + b"".join(opened)
+
+
+# --- the same data, the same bytes ---
+
+
+def test_two_processes_write_the_same_bytes(drawing, tmp_path):
+    """At another time, with another hash seed, time zone and locale, and after another figure."""
+    drawing(tmp_path / "one")
+    other = tmp_path / "two"
+    code = f"""{DRAW}
+import time
+real = time.time
+time.time = lambda: real() + 1e6
+figures.subplots()[1].plot([3, 4])
+draw({str(other)!r})
+"""
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "7",
+        "TZ": "Asia/Tokyo",
+        "SOURCE_DATE_EPOCH": "1000000000",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert set(digests(other)) == {"99-test.pdf", "99-test.png", "99-test.csv"}
+    assert digests(other) == digests(tmp_path / "one")
+
+
+def test_saving_twice_changes_nothing(drawing, tmp_path):
+    drawing(tmp_path)
+    before = digests(tmp_path)
+    drawing(tmp_path)
+    assert digests(tmp_path) == before
+
+
+def test_other_data_other_bytes(tmp_path):
+    for folder, height in (("one", 1), ("two", 2)):
+        fig, ax = figures.subplots()
+        ax.plot([0, height])
+        figures.save_figure(fig, "99-test", pd.DataFrame({"x": [height]}), tmp_path / folder)
+    one, two = digests(tmp_path / "one"), digests(tmp_path / "two")
+    assert all(one[name] != two[name] for name in one)
+
+
+def test_no_date_and_no_program_name(saved):
+    content = inflated(saved)
+    for word in (b"CreationDate", b"ModDate", b"/Producer", b"/Creator"):
+        assert word not in content
+    assert not Image.open(saved.with_suffix(".png")).text
+
+
+# --- what a conference asks for ---
+
+
+def test_fonts_are_embedded_truetype(saved):
+    content = inflated(saved)
+    assert b"/Type3" not in content and b"/Type1" not in content
+    fonts = set(re.findall(rb"/BaseFont /(\S+)", content))
+    assert fonts and all(b"STIX" in font for font in fonts)
+    descriptors = re.findall(rb"/Type /FontDescriptor.*?>>", content, re.DOTALL)
+    files = re.findall(rb"/FontFile2 \d+ 0 R", content)
+    assert len(fonts) == len(descriptors) == len(files)
+    assert b"/CIDFontType2" in content or b"/Subtype /TrueType" in content
+
+
+def test_users_type_3_setting_does_not_get_through(drawing, tmp_path):
+    mpl.rcParams["pdf.fonttype"] = 3
+    drawing(tmp_path)
+    assert b"/Type3" not in inflated(tmp_path / "99-test.pdf")
+    assert mpl.rcParams["pdf.fonttype"] == 3
+
+
+def test_no_font_is_replaced(tmp_path, caplog):
+    fig, ax = figures.subplots()
+    ax.set(xlabel=r"$\partial L/\partial z$, $\hat k$", title="naïve × β – 6 %", xticks=[-1, 1])
+    figures.save_figure(fig, "99-test", TABLE, tmp_path)
+    assert not [record for record in caplog.records if "font" in record.name]
+
+
+@pytest.mark.parametrize("width, inches", [("column", 3.375), ("text", 7.0)])
+def test_width_on_paper(tmp_path, width, inches):
+    fig, _ = figures.subplots(width=width)
+    figures.save_figure(fig, "99-test", TABLE, tmp_path)
+    box = re.search(rb"/MediaBox \[ ?([\d. ]+?) ?\]", (tmp_path / "99-test.pdf").read_bytes())
+    left, _, right, _ = map(float, box[1].split())
+    assert (right - left) / 72 == pytest.approx(inches, abs=0.01)
+    assert Image.open(tmp_path / "99-test.png").width == pytest.approx(300 * inches, abs=2)
+
+
+def test_text_is_legible_on_paper(saved):
+    sizes = [float(size) for size in re.findall(rb"/F\d+ ([\d.]+) Tf", inflated(saved))]
+    assert sizes and 5 <= max(sizes) <= 12
+
+
+def test_unknown_width():
+    with pytest.raises(ValueError, match=r"unknown width 'page'.*column, text"):
+        figures.subplots(width="page")
+
+
+def test_colours_tell_methods_apart():
+    assert len(set(figures.METHOD_COLORS.values())) == len(figures.METHOD_COLORS)
+    assert figures.METHOD_COLORS.keys() == figures.METHOD_LABELS.keys()
+
+
+# --- files ---
+
+
+def test_numbers_behind_a_figure(tmp_path):
+    figures.save_figure(figures.subplots()[0], "99-test", TABLE, tmp_path)
+    text = (tmp_path / "99-test.csv").read_bytes().decode()
+    assert text.splitlines() == ["p,loss,name", "0,1,a", '0.1,2.5,"b,c"', "0.333333,1e-09,ü"]
+    assert "\r" not in text
+
+
+def test_relative_folder_is_in_the_project_whatever_the_cwd(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "spml-core"\n')
+    (tmp_path / "notebooks" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "notebooks" / "deep")
+    figures.save_figure(figures.subplots()[0], "99-test", TABLE)
+    figures.save_headline("99-a-test", {"x": 1})
+    figures.save_headline("99-a-test", {"x": 1}, "paper/figures")
+    assert {file.name for file in (tmp_path / "figures").iterdir()} == {
+        "99-test.pdf", "99-test.png", "99-test.csv", "99-a-test.json"
+    }  # fmt: skip
+    assert (tmp_path / "paper" / "figures" / "99-a-test.json").is_file()
+    assert not list((tmp_path / "notebooks").rglob("*.*"))
+
+
+def test_headline_is_rounded_ordered_json(tmp_path, capsys):
+    numbers = {"z": 0.123456, "a": 123456.0, "tiny": 1.23456e-12, "n": 3, "name": "x", "list": [1, 2]}
+    figures.save_headline("99-a-test", numbers, tmp_path)
+    text = (tmp_path / "99-a-test.json").read_text()
+    found = json.loads(text)
+    assert list(found.items()) == [
+        ("z", 0.1235), ("a", 123500.0), ("tiny", 1.235e-12), ("n", 3), ("name", "x"), ("list", [1, 2])
+    ]  # fmt: skip
+    assert capsys.readouterr().out == text
+
+
+def test_headline_takes_numpy_scalars(tmp_path):
+    numbers = {"a": np.float32(1 / 3), "b": np.int64(3), "c": np.float64(1 / 3)}
+    figures.save_headline("99-a-test", numbers, tmp_path)
+    assert json.loads((tmp_path / "99-a-test.json").read_text()) == {"a": 0.3333, "b": 3, "c": 0.3333}
+
+
+@pytest.mark.parametrize("value", [float("nan"), np.float64("nan"), np.float32("inf"), -float("inf")])
+def test_headline_that_is_no_number_is_refused(tmp_path, value):
+    with pytest.raises(ValueError, match="gap"):
+        figures.save_headline("99-a-test", {"seeds": 3, "gap": value}, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_import_and_saving_leave_settings_alone():
+    code = """
+import matplotlib as mpl
+before = dict(mpl.rcParams)
+from spml_core import figures
+assert {k for k in before if before[k] != mpl.rcParams[k]} == set()
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,262 @@
+"""The registry, GR's schedules, and what makes a method another method."""
+
+import importlib
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import spml_core
+from spml_core import losses, methods
+from spml_core.methods import LossMethod, Method, Step, build, register, source_digest
+
+MAIN = ("bce", "an", "wan", "em", "hill", "gr")
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """A copy of the registry: what a test registers is gone after it."""
+    monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
+    return methods._REGISTRY
+
+
+def batch(num_images=4, num_classes=5):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(num_images, num_classes, generator=generator, dtype=torch.float64)
+    return logits, torch.eye(num_images, num_classes)
+
+
+# The registry.
+
+
+def test_names():
+    assert set(MAIN) <= set(methods.names()) == set(methods.available())
+    assert methods.names() == sorted(methods.names())
+    for name, sentence in methods.available().items():
+        assert methods.get(name).name == name
+        assert len(sentence) > 20 and sentence != Method.__doc__.split("\n")[0], name
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_a_name_built_at_run_time_is_the_same_method(name):
+    assembled = "".join(list(name))
+    logits, observed = batch()
+    one, other = (build(n, num_classes=5)(logits, observed, Step(1, 2)) for n in (name, assembled))
+    assert type(build(assembled, 5)) is methods.get(name) and torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name, nearest", [("hil", "hill"), ("Gr", "gr"), ("w_an", "wan"), ("grr", "gr")])
+def test_unknown_name_lists_the_nearest(name, nearest):
+    with pytest.raises(ValueError, match=f"unknown method '{name}': did you mean .*'{nearest}'.*Known: an, "):
+        build(name, num_classes=5)
+
+
+def test_unknown_hyperparameter_lists_those_there_are():
+    with pytest.raises(ValueError, match=r"'em' has no parameter aplha.*alpha=0\.2.*log_floor"):
+        build("em", num_classes=5, aplha=0.1)
+    with pytest.raises(ValueError, match="no parameter reduction"):
+        build("an", num_classes=5, reduction="sum")
+
+
+def test_a_user_defined_method(registry):
+    @register("half_an")
+    class Half(Method):
+        """Half of assume negative, for this test."""
+
+        def __init__(self, num_classes, num_examples=None, *, share: float = 0.5):
+            super().__init__(num_classes, num_examples, share=share)
+
+        def forward(self, logits, observed, step):
+            return self.hyperparameters["share"] * losses.an(logits, observed)
+
+    logits, observed = batch()
+    value = build("half" + "_an", num_classes=5, share=0.25)(logits, observed, Step(1, 1))
+    torch.testing.assert_close(value, 0.25 * losses.an(logits, observed))
+    assert methods.defaults("half_an") == {"share": 0.5}
+    assert methods.available()["half_an"].startswith("Half of assume negative")
+    assert source_digest("half_an") != source_digest("an")
+
+
+def test_registering_twice(registry):
+    def define(name, qualname, module):
+        body = {"__qualname__": qualname, "__module__": module, "__doc__": "A method of this test."}
+        return register(name)(type(qualname, (Method,), body))
+
+    first = define("mine", "Mine", "a_notebook")
+    again = define("mine", "Mine", "a_notebook")  # a cell that runs twice
+    assert registry["mine"] is again is not first
+    for name, qualname, module in [
+        ("mine", "Other", "a_notebook"),
+        ("mine", "Mine", "another_module"),
+        ("gr", "GR", "a_notebook"),  # the same class name must not replace the built-in one
+    ]:
+        with pytest.raises(ValueError, match=f"'{name}' is taken by"):
+            define(name, qualname, module)
+    assert registry["mine"] is again and registry["gr"] is methods.GR
+
+
+# What `build` makes, and what it refuses before any forward pass.
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_build(name):
+    method = build(name, num_classes=5, num_examples=4)
+    assert isinstance(method, torch.nn.Module)
+    assert (method.num_classes, method.num_examples) == (5, 4)
+    assert json.loads(json.dumps(method.hyperparameters)).keys() == methods.defaults(name).keys()
+    assert not list(method.parameters()) and not method.state_dict()
+    logits, observed = batch()
+    for index in (None, torch.arange(4)):
+        value = method(logits, observed, Step(1, 3, index))
+        assert value.ndim == 0 and value.isfinite()
+    assert method.observes == ((-1, -1) if name == "bce" else (1, 0))
+
+
+@pytest.mark.parametrize("name", [n for n in MAIN if n != "gr"])
+def test_a_stateless_method_is_its_loss(name):
+    logits, observed = batch()
+    expected = getattr(losses, name)(logits, observed)
+    assert issubclass(methods.get(name), LossMethod)
+    for step in (Step(1, 9), Step(9, 9)):
+        assert torch.equal(build(name, num_classes=5)(logits, observed, step), expected)
+
+
+@pytest.mark.parametrize("num_classes", [0, -1])
+def test_no_classes(num_classes):
+    for name in MAIN:
+        with pytest.raises(ValueError, match=f"num_classes must be >= 1, got {num_classes}"):
+            build(name, num_classes=num_classes)
+
+
+def test_wan_weight_needs_two_classes():
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        build("wan", num_classes=1)
+    build("wan", num_classes=1, weight=0.5)
+
+
+@pytest.mark.parametrize("epoch, num_epochs", [(0, 5), (6, 5), (-1, 5), (1, 0)])
+def test_epochs_count_from_one(epoch, num_epochs):
+    with pytest.raises(ValueError, match=f"num_epochs={num_epochs}, got {epoch}"):
+        Step(epoch, num_epochs)
+
+
+# GR over time.
+
+# By hand from GR Eq. 9, 10, 12, 13 with T = 8; "code" is one epoch late in w and b.
+SCHEDULE = [
+    ("paper", 1, {"w": 1.25, "b": -2.75, "mu": 0.5375, "sigma": 1.8125}),
+    ("paper", 4, {"w": 5.0, "b": -5.0, "mu": 0.65, "sigma": 1.25}),
+    ("paper", 8, {"w": 10.0, "b": -8.0, "mu": 0.8, "sigma": 0.5}),
+    ("code", 1, {"w": 0.0, "b": -2.0, "mu": 0.5375, "sigma": 1.8125}),
+    ("code", 4, {"w": 3.75, "b": -4.25, "mu": 0.65, "sigma": 1.25}),
+    ("code", 8, {"w": 8.75, "b": -7.25, "mu": 0.8, "sigma": 0.5}),
+]
+PAIRS = {"w": (0, 10), "b": (-2, -8), "mu": (0.5, 0.8), "sigma": (2, 0.5)}
+
+
+@pytest.mark.parametrize("schedule, epoch, moment", SCHEDULE)
+def test_gr_schedule(schedule, epoch, moment):
+    method = build("gr", num_classes=5, schedule=schedule, **PAIRS)
+    step = Step(epoch, 8)
+    assert method.at(step) == pytest.approx(moment, abs=1e-12)
+    logits, observed = batch()
+    torch.testing.assert_close(method(logits, observed, step), losses.gr(logits, observed, **moment))
+
+
+def test_gr_defaults_to_the_code_that_made_the_tables():
+    assert methods.defaults("gr")["schedule"] == "code"
+    assert build("gr", 5).at(Step(1, 10)) == pytest.approx({"w": 0, "b": -2, "mu": 0.53, "sigma": 1.85})
+
+
+@pytest.mark.parametrize(
+    "number, pair",
+    [(3, (3, 3)), (0.5, [0.5, 0.5]), (np.float32(0.5), (0.5, 0.5)), (np.int64(2), (2, 2)), ([1, 2], (1, 2))],
+)
+def test_gr_a_number_is_a_constant_pair(number, pair):
+    for name in ("w", "b", "mu", "sigma"):
+        one, other = (build("gr", 5, **{name: value}) for value in (number, pair))
+        assert one.hyperparameters == other.hyperparameters
+        json.dumps(one.hyperparameters)
+        assert one.at(Step(2, 3)) == other.at(Step(2, 3))
+
+
+BAD_GR = [
+    {"sigma": 0},
+    {"sigma": (2.0, -0.5)},
+    {"sigma": (-0.5, 1.0)},  # positive from the middle of the training on
+    {"sigma": math.nan},
+    {"sigma": (2.0, math.inf)},  # 0 * inf at the first epoch
+    {"w": math.nan},
+    {"w": (1, 2, 3)},
+    {"w": "02"},
+    {"w": None},
+    {"b": (-math.inf, -2)},
+    {"mu": (0.5, math.nan)},
+    {"mu": ("0.5", "0.8")},
+    {"schedule": "papr"},
+]
+
+
+@pytest.mark.parametrize("bad", BAD_GR, ids=str)
+def test_gr_bad_values_are_errors_at_once(bad):
+    (name,) = bad
+    with pytest.raises(ValueError, match=name):
+        build("gr", num_classes=5, **bad)
+
+
+# The identity of a method.
+
+EDITS = [  # file, text, its replacement, the methods whose digest changes
+    ("losses.py", "lam - p) * p**2", "lam - p) * p**3", {"hill"}),
+    ("losses.py", "alpha: float = 0.2", "alpha: float = 0.3", {"em"}),
+    ("losses.py", "weight * negative", "2 * weight * negative", {"wan", "an", "bce"}),
+    ("losses.py", "(1 - p^q) / q, from the logit", "Another docstring", set()),
+    ("losses.py", "def _robust(", "# A comment.\ndef _robust(", set()),
+    ("losses.py", "return loss.mean()", "return 2 * loss.mean()", set(MAIN)),
+    ("methods.py", "late = step.epoch / step.num_epochs", "late = 1.0", {"gr"}),
+    ("methods.py", "observes = (-1, -1)", "observes = (1, -1)", {"bce"}),
+    ("methods.py", "Entropy maximisation on unobserved", "Maximum entropy on unobserved", set()),
+]
+
+
+def copied_digests(folder: Path, file: str = "losses.py", text: str = "", replacement: str = "") -> dict:
+    """Digests of all methods in an edited copy of the two modules, imported as the package `copied`."""
+    package = folder / "copied"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for source in ("losses.py", "methods.py"):
+        content = (Path(spml_core.__file__).parent / source).read_text().replace("spml_core", "copied")
+        if source == file and text:
+            assert content.count(text) == 1, f"{text!r} is no longer unique in {source}: adapt the test"
+            content = content.replace(text, replacement)
+        (package / source).write_text(content)
+    sys.path.insert(0, str(folder))
+    try:
+        copy = importlib.import_module("copied.methods")
+        return {name: copy.source_digest(name) for name in MAIN}
+    finally:
+        sys.path.remove(str(folder))
+        for module in [m for m in sys.modules if m.split(".")[0] == "copied"]:
+            del sys.modules[module]
+
+
+@pytest.fixture(scope="module")
+def unedited(tmp_path_factory):
+    return copied_digests(tmp_path_factory.mktemp("unedited"))
+
+
+@pytest.mark.parametrize("file, text, replacement, changed", EDITS)
+def test_digest_follows_the_code_that_runs(tmp_path, unedited, file, text, replacement, changed):
+    edited = copied_digests(tmp_path, file, text, replacement)
+    assert {name for name in MAIN if edited[name] != unedited[name]} == changed
+
+
+def test_digests_are_distinct_and_stable():
+    digests = {name: source_digest(name) for name in methods.names()}
+    assert len(set(digests.values())) == len(digests)
+    assert digests == {name: source_digest(name) for name in methods.names()}
+    assert all(len(d) == 64 for d in digests.values())

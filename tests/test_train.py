@@ -1,0 +1,358 @@
+"""The loop: nothing is dropped, the epoch is chosen on validation, and the process is left as it was found."""
+
+import copy
+import io
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from spml_core import losses, metrics, models, train
+from spml_core.methods import Method, build
+from spml_core.train import Training, fit, predict
+
+NUM, WIDTH, CLASSES = 10, 6, 3
+
+
+class Spy(Method):
+    """Assume negative, with a look at everything it is given."""
+
+    def __init__(self):
+        super().__init__(CLASSES)
+        self.seen = []
+
+    def forward(self, logits, observed, step):
+        self.seen.append((step.epoch, step.index.tolist(), observed.clone(), torch.get_num_threads()))
+        return losses.an(logits, observed)
+
+
+@pytest.fixture
+def rows():
+    """(inputs, labels): ten rows of features, whose classes can be learned."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(NUM, WIDTH, generator=generator)
+    labels = (inputs[:, :CLASSES] > 0).to(torch.int8)
+    labels[0], labels[1] = 1, 0
+    return inputs, labels
+
+
+def fitted(rows, method=None, **options):
+    torch.manual_seed(0)
+    model = nn.Linear(WIDTH, CLASSES)
+    config = Training(accelerator="cpu", **{"epochs": 3, "batch_size": 4, **options})
+    return fit(model, method or Spy(), rows, (rows[0], rows[1].numpy()), config, progress=False)
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Validation mAP in percent of epoch 0, 1, 2, ..., instead of the real one."""
+
+    def script(*values):
+        values = iter(values)
+        monkeypatch.setattr(
+            metrics, "average_precision", lambda *a, **k: SimpleNamespace(mean=next(values) / 100)
+        )
+
+    return script
+
+
+# --- the loop ---
+
+
+def test_same_seed_same_history_and_weights(rows):
+    one, two, other = fitted(rows), fitted(rows), fitted(rows, seed=1)
+
+    def numbers(result):
+        return [(row["train_loss"], row["val_map"]) for row in result.history[1:]]
+
+    assert numbers(one) == numbers(two) != numbers(other)
+    for a, b in zip(one.val_logits, two.val_logits, strict=True):
+        assert np.array_equal(a, b)
+    assert all(torch.equal(a, b) for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True))
+
+
+def test_history_starts_before_training(rows):
+    torch.manual_seed(0)
+    untrained = predict(nn.Linear(WIDTH, CLASSES), rows[0], torch.device("cpu"))
+    result = fitted(rows)
+    assert [row["epoch"] for row in result.history] == [0, 1, 2, 3]
+    assert np.isnan(result.history[0]["train_loss"]) and np.isfinite(result.history[1]["train_loss"])
+    assert np.array_equal(result.val_logits[0], untrained)
+    assert not np.array_equal(result.val_logits[1], untrained)
+    assert result.val_logits[0].shape == (NUM, CLASSES) and result.val_logits[0].dtype == np.float32
+
+
+def test_every_example_once_an_epoch(rows):
+    spy = Spy()
+    fitted(rows, spy)
+    orders = []
+    for epoch in (1, 2, 3):
+        batches = [index for when, index, *_ in spy.seen if when == epoch]
+        assert [len(index) for index in batches] == [4, 4, 2]
+        orders.append([n for index in batches for n in index])
+        assert sorted(orders[-1]) == list(range(NUM))
+    assert len(set(map(tuple, orders))) == 3  # shuffled anew
+
+
+def test_labels_follow_the_index(rows):
+    spy = Spy()
+    fitted(rows, spy)
+    assert all(torch.equal(observed, rows[1][index]) for _, index, observed, _ in spy.seen)
+
+
+def test_train_loss_is_the_mean_over_examples_not_batches(rows):
+    class IndexLoss(Spy):
+        def forward(self, logits, observed, step):
+            return logits.sum() * 0 + step.index.float().mean()
+
+    assert fitted(rows, IndexLoss(), epochs=1).history[1]["train_loss"] == pytest.approx((NUM - 1) / 2)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 100])
+def test_prediction_is_in_order_and_whole(rows, size):
+    model = nn.Linear(WIDTH, CLASSES)
+    found = predict(model, rows[0], torch.device("cpu"), batch_size=size)
+    np.testing.assert_allclose(found, model(rows[0]).detach().numpy(), atol=1e-6)
+
+
+def test_prediction_depends_on_no_neighbour():
+    """In evaluation mode batch norm uses what training measured, whatever mode the model was in before."""
+    torch.manual_seed(0)
+    images = torch.randint(0, 256, (6, 1, 32, 32), dtype=torch.uint8)
+    model = models.build("digits_cnn", "end_to_end", 3, images).train()
+    together = predict(model, images, torch.device("cpu"))
+    np.testing.assert_allclose(together[:1], predict(model, images[:1], torch.device("cpu")), atol=1e-5)
+
+
+def test_overfits_eight_images():
+    torch.manual_seed(0)
+    images = torch.randint(0, 256, (8, 1, 32, 32), dtype=torch.uint8)
+    labels = torch.tensor([[(n >> c) & 1 for c in range(3)] for n in range(8)], dtype=torch.int8)
+    model = models.build("digits_cnn", "end_to_end", 3, images)
+    config = Training(epochs=40, batch_size=8, accelerator="cpu", threads=1)
+    result = fit(model, build("an", 3), (images, labels), (images, labels.numpy()), config, progress=False)
+    assert result.history[-1]["train_loss"] < 0.05 < result.history[1]["train_loss"]
+    assert result.history[-1]["val_map"] == pytest.approx(100)
+
+
+def test_parameters_of_a_method_are_trained(rows):
+    class Offset(Method):
+        def __init__(self):
+            super().__init__(CLASSES)
+            self.offset = nn.Parameter(torch.zeros(CLASSES))
+
+        def forward(self, logits, observed, step):
+            return (logits.detach() * 0 + self.offset - 5).square().mean() + logits.sum() * 0
+
+    method = Offset()
+    fitted(rows, method, lr=0.1)
+    assert (method.offset > 0.2).all()
+
+
+# --- the chosen epoch ---
+
+
+def test_best_epoch_is_the_first_best_on_validation(rows, scripted):
+    scripted(99, 20, 60, 40, 60, 30)  # untrained is never chosen
+    result = fitted(rows, epochs=5)
+    assert result.best_epoch == 2
+    assert np.array_equal(predict(result.model, rows[0], torch.device("cpu")), result.val_logits[2])
+    assert not np.array_equal(result.val_logits[2], result.val_logits[5])
+
+
+@pytest.mark.parametrize(
+    "stop_drop, last", [(None, 6), (2.0, 4), (0.0, 3), (100.0, 6)], ids=["never", "two", "any", "much"]
+)
+def test_stops_when_validation_falls(rows, scripted, stop_drop, last):
+    scripted(90, 50, 60, 59, 57, 70, 71)
+    result = fitted(rows, epochs=6, stop_drop=stop_drop)
+    assert result.history[-1]["epoch"] == last and len(result.val_logits) == last + 1
+    assert result.best_epoch == (6 if last == 6 else 2)
+
+
+def test_a_drop_of_exactly_stop_drop_goes_on(rows, scripted):
+    scripted(0, 50, 48, 47)
+    assert fitted(rows, epochs=3, stop_drop=2.0).history[-1]["epoch"] == 3
+
+
+def test_validation_without_positives_is_said(rows):
+    inputs, labels = rows
+    with pytest.raises(ValueError, match="validation"):
+        fit(
+            nn.Linear(WIDTH, CLASSES),
+            Spy(),
+            rows,
+            (inputs, np.zeros_like(labels.numpy())),
+            Training(epochs=1, accelerator="cpu"),
+            progress=False,
+        )
+
+
+# --- what goes wrong ---
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_bad_loss_names_the_epoch(rows, value):
+    class Bad(Spy):
+        def forward(self, logits, observed, step):
+            return logits.sum() * (value if step.epoch == 2 else 1.0)
+
+    with pytest.raises(FloatingPointError, match=r"epoch 2.*lr"):
+        fitted(rows, Bad())
+
+
+def test_bad_weights_of_the_last_step_name_the_epoch(rows):
+    """The loss of an epoch is finite, its last step is not: no later loss tells."""
+
+    class Exploding(Spy):
+        def forward(self, logits, observed, step):
+            return torch.where(logits > torch.inf, logits, 0).sum() + (logits - logits.detach()).sqrt().sum()
+
+    with pytest.raises(FloatingPointError, match="epoch 1"):
+        fitted(rows, Exploding(), batch_size=NUM)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epochs": 0},
+        {"epochs": 1.5},
+        {"epochs": "3"},
+        {"batch_size": 0},
+        {"lr": 0},
+        {"lr": float("nan")},
+        {"lr": "1e-3"},
+        {"stop_drop": -1},
+        {"stop_drop": float("nan")},
+        {"precision": "33"},
+        {"accelerator": "gpuu"},
+        {"threads": -1},
+        {"threads": 0},
+    ],
+    ids=str,
+)
+def test_settings_out_of_range(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Training(**wrong)
+
+
+def test_settings_may_be_numpy_scalars(rows):
+    numpy = {
+        "epochs": np.int64(2),
+        "batch_size": np.int32(5),
+        "lr": np.float32(0.01),
+        "stop_drop": np.float64(100),
+    }
+    assert len(fitted(rows, **numpy).history) == 3
+
+
+@pytest.mark.filterwarnings("ignore:.*fp16 is not supported on CPU")
+@pytest.mark.parametrize("precision", train.PRECISIONS)
+@pytest.mark.parametrize("mode", ["linear", "end_to_end"])
+def test_every_precision_trains_and_gives_float32(rows, precision, mode):
+    inputs = rows[0] if mode == "linear" else torch.randint(0, 256, (NUM, 1, 16, 16), dtype=torch.uint8)
+    model = models.build("digits_cnn", mode, CLASSES, inputs)
+    config = Training(epochs=1, precision=precision, accelerator="cpu")
+    result = fit(model, Spy(), (inputs, rows[1]), (inputs, rows[1].numpy()), config, progress=False)
+    assert np.isfinite(result.history[1]["train_loss"]) and result.val_logits[1].dtype == np.float32
+
+
+# --- the process around it ---
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_threads_are_restored(rows, fails):
+    class Failing(Spy):
+        def forward(self, *args):
+            value = super().forward(*args)
+            if fails:
+                raise KeyboardInterrupt
+            return value
+
+    before, method = torch.get_num_threads(), Failing()
+    try:
+        if fails:
+            with pytest.raises(KeyboardInterrupt):
+                fitted(rows, method, threads=before + 1)
+        else:
+            fitted(rows, method, threads=before + 1)
+        assert {threads for *_, threads in method.seen} == {before + 1}
+        assert torch.get_num_threads() == before
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_random_state_is_untouched(rows):
+    model = nn.Linear(WIDTH, CLASSES)
+    before, numpy_before = torch.get_rng_state(), copy.deepcopy(np.random.get_state()[1])  # noqa: NPY002
+    fit(model, Spy(), rows, (rows[0], rows[1].numpy()), Training(epochs=2, accelerator="cpu"), progress=False)
+    assert torch.equal(before, torch.get_rng_state())
+    assert np.array_equal(numpy_before, np.random.get_state()[1])  # noqa: NPY002
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    "stream, progress, shown", [(Screen, True, True), (Screen, False, False), (io.StringIO, True, False)]
+)
+def test_progress_bar_on_a_terminal_only(rows, monkeypatch, stream, progress, shown):
+    monkeypatch.setattr(sys, "stderr", out := stream())
+    monkeypatch.setattr(train, "tqdm", __import__("tqdm").tqdm)  # `tqdm.auto`, outside a notebook
+    config = Training(epochs=2, accelerator="cpu")
+    val = (rows[0], rows[1].numpy())
+    fit(nn.Linear(WIDTH, CLASSES), Spy(), rows, val, config, title="gr, seed 0", progress=progress)
+    text = out.getvalue()
+    assert ("gr, seed 0" in text and "epoch 2/2" in text) == shown
+    assert shown or not text
+
+
+# --- models ---
+
+
+def test_standardize():
+    features = torch.tensor([[1.0, 5.0], [3.0, 5.0]] * 2)
+    found = models.Standardize(features)(features)
+    torch.testing.assert_close(found, torch.tensor([[-1.0, 0.0], [1.0, 0.0]] * 2))
+
+
+@pytest.mark.parametrize("value", [0.1, 3.3, 1000.1])
+def test_a_constant_feature_stays_harmless(value):
+    features = torch.full((4501, 2), value)
+    assert models.Standardize(features)(features).abs().max() < 1
+
+
+def test_standardize_one_row():
+    assert torch.isfinite(models.Standardize(torch.ones(1, 4))(torch.ones(2, 4))).all()
+
+
+def test_standardize_by_channel():
+    images = torch.randint(0, 256, (50, 3, 8, 8), dtype=torch.uint8)
+    images[:, 1] //= 4
+    found = models.Standardize(images)(images)
+    torch.testing.assert_close(found.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.std((0, 2, 3)), torch.ones(3), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "backbone, mode, shape, text",
+    [
+        ("digits_cnn", "lineer", (2, 4), "unknown mode 'lineer'.*linear, end_to_end"),
+        ("digits_cnn", "linear", (2, 1, 8, 8), r"features \(N, D\).*\(2, 1, 8, 8\)"),
+        ("digits_cnn", "end_to_end", (2, 4), r"images .*\(2, 4\)"),
+        ("resnet5o", "end_to_end", (2, 3, 8, 8), "unknown backbone 'resnet5o'.*'resnet50'"),
+    ],
+)
+def test_models_that_cannot_be(backbone, mode, shape, text):
+    with pytest.raises(ValueError, match=text):
+        models.build(backbone, mode, 3, torch.zeros(shape))
+
+
+def test_timm_backbone_from_scratch():
+    images = torch.randint(0, 256, (2, 1, 32, 32), dtype=torch.uint8)
+    assert models.build("resnet10t", "end_to_end", 5, images).eval()(images).shape == (2, 5)
