@@ -37,10 +37,10 @@ def main():
         begin = time.perf_counter()
         run(experiment, root=folder)
         again = time.perf_counter() - begin
-    print(
-        f"  {spent[0]:.1f} s of processor time, {spent[1]:.1f} s, test mAP {result.summary['test_map']:.1f}"
-    )
-    print(f"  asked for again: {again:.1f} s")
+        print(
+            f"  {spent[0]:.1f} s of processor time, {spent[1]:.1f} s, test mAP {result.summary['test_map']:.1f}"
+        )
+        print(f"  asked for again: {again:.1f} s")
 
 
 def loss_ratio(loss, parameters: dict, shape: tuple[int, int], pairs: int = 30) -> float:

@@ -3,7 +3,8 @@
     python -m benchmarks.photographs --root path/to/corel5k
 
 Each method's learning rate and parameters are chosen by validation mAP of seed 0 from the grids below; the choice then
-runs with every seed. Test images are read for the chosen configurations only. Runs and features are kept, so that it can be stopped and started again.
+runs with every seed. Test images are read for the chosen configurations only. Runs and features are kept, so that it
+can be stopped and started again.
 """
 
 import itertools
