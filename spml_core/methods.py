@@ -16,6 +16,7 @@ import hashlib
 import inspect
 import math
 import textwrap
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
@@ -68,6 +69,7 @@ class Method(nn.Module):
 
 
 _REGISTRY: dict[str, type[Method]] = {}
+_PARSING = threading.Lock()  # CPython 3.11's parser fails when threads build syntax trees at once
 
 
 def register(name: str) -> Callable[[type[Method]], type[Method]]:
@@ -141,6 +143,11 @@ def source_digest(name: str) -> str:
 
     Part of a run's identity, so that editing a loss retrains the runs of that loss and of no other.
     """
+    with _PARSING:
+        return _source_digest(name)
+
+
+def _source_digest(name: str) -> str:
     seen: dict[str, str] = {}
     queue = [cls for cls in get(name).__mro__ if issubclass(cls, Method)]
     while queue:
