@@ -1,4 +1,4 @@
-"""The reference folder beside the project: present where the project is developed, absent in a plain clone."""
+"""Reference numbers, and the photographs that lie beside the project where it is developed."""
 
 import json
 from pathlib import Path
@@ -12,18 +12,11 @@ SHARED = Path(__file__).parents[2] / "shared"
 def shared() -> Path:
     """The folder `shared` next to the project; a test that asks for it is skipped where there is none."""
     if not SHARED.is_dir():
-        pytest.skip(
-            "no folder ../shared beside the project: its reference numbers and photographs are missing"
-        )
+        pytest.skip("no folder ../shared beside the project: its photographs and label lists are missing")
     return SHARED
 
 
 @pytest.fixture(scope="session")
-def golden(shared) -> dict:
+def golden() -> dict:
     """Values and gradients of the authors' released code, and the published draws and splits."""
-    path = shared / "reference" / "golden_losses.json"
-    if not path.is_file():
-        pytest.skip(
-            "../shared/reference/golden_losses.json is missing: the authors' numbers cannot be compared"
-        )
-    return json.loads(path.read_text())
+    return json.loads((Path(__file__).parent / "reference" / "golden_losses.json").read_text())
