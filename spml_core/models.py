@@ -7,6 +7,8 @@ import difflib
 import torch
 from torch import Tensor, nn
 
+MODES = {"linear": 2, "end_to_end": 4}  # and the number of axes of their inputs
+
 
 class Standardize(nn.Module):
     """(x - mean) / std by channel or feature, measured on the training inputs and saved with the weights.
@@ -18,7 +20,7 @@ class Standardize(nn.Module):
         super().__init__()
         axes = [axis for axis in range(inputs.ndim) if axis != 1]
         # A slice is enough for the statistics of images and keeps the float copy small.
-        sample = inputs[:5000].float() if inputs.ndim == 4 else inputs.float()
+        sample = inputs[:1000].float() if inputs.ndim == 4 else inputs.float()
         # With correction=0 a single row has a deviation of 0, not NaN.
         std, mean = torch.std_mean(sample, axes, correction=0, keepdim=True)
         self.register_buffer("mean", mean)
@@ -48,10 +50,8 @@ def build(backbone: str, mode: str, num_classes: int, train_inputs: Tensor) -> n
     Raises:
         ValueError: unknown mode or backbone, or inputs that do not fit the mode.
     """
-    expected = {"linear": 2, "end_to_end": 4}
-    if mode not in expected:
-        raise ValueError(f"unknown mode {mode!r}: use one of {', '.join(expected)}")
-    if train_inputs.ndim != expected[mode]:
+    check(backbone, mode)
+    if train_inputs.ndim != MODES[mode]:
         kind = "features (N, D)" if mode == "linear" else "images (N, channels, H, W)"
         raise ValueError(f"mode {mode!r} needs {kind}, got inputs of shape {tuple(train_inputs.shape)}")
     standardize = Standardize(train_inputs)
@@ -59,14 +59,24 @@ def build(backbone: str, mode: str, num_classes: int, train_inputs: Tensor) -> n
         return nn.Sequential(standardize, nn.Linear(train_inputs.shape[1], num_classes))
     if backbone == "digits_cnn":
         return nn.Sequential(standardize, digits_cnn(num_classes, train_inputs.shape[1]))
+    import timm
+
+    return nn.Sequential(
+        standardize, timm.create_model(backbone, num_classes=num_classes, in_chans=train_inputs.shape[1])
+    )
+
+
+def check(backbone: str, mode: str) -> None:
+    """Raise ValueError for an unknown mode, or an unknown backbone of mode "end_to_end" (with the nearest names)."""
+    if mode not in MODES:
+        raise ValueError(f"unknown mode {mode!r}: use one of {', '.join(MODES)}")
+    if mode == "linear" or backbone == "digits_cnn":  # what `features` cannot make it names itself
+        return
     import timm  # seconds of import, needed here only
 
     if not timm.is_model(backbone):
         near = difflib.get_close_matches(backbone, timm.list_models(), n=3, cutoff=0.5)
         raise ValueError(f"unknown backbone {backbone!r}: use 'digits_cnn' or a timm model{_like(near)}")
-    return nn.Sequential(
-        standardize, timm.create_model(backbone, num_classes=num_classes, in_chans=train_inputs.shape[1])
-    )
 
 
 def _like(names: list[str]) -> str:

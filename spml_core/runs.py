@@ -100,8 +100,22 @@ class Experiment:
         if self.protocol not in labels.PROTOCOLS:
             raise ValueError(f"unknown protocol {self.protocol!r}: use one of {', '.join(labels.PROTOCOLS)}")
         filled = {k: v for k, v in DEFAULTS.get(self.dataset, {}).items() if getattr(self, k) is None}
-        observe = tuple(self.observe or chosen.observes)
-        full = dataclasses.replace(self, params=chosen.hyperparameters, observe=observe, **filled)
+        observe = chosen.observes if self.observe is None else self.observe
+        if not (isinstance(observe, list | tuple) and len(observe) == 2 and min(observe) >= -1):
+            raise ValueError(f"observe is (num_pos, num_neg), each >= 0, or -1 for all; got {observe!r}")
+        if "root" in self.data:
+            raise ValueError(
+                "data holds 'root': give it as Experiment(root=...), so that it stays out of the key"
+            )
+        plain = {
+            "params": chosen.hyperparameters,
+            "data": json.loads(_json(self.data)),
+            "observe": tuple(observe),
+        }
+        full = dataclasses.replace(self, **plain, **filled)
+        models.check(full.backbone, full.mode)
+        if full.dataset == "digits" and full.mode == "linear":
+            raise ValueError("dataset 'digits' has no frozen features: mode 'linear' needs dataset 'folder'")
         full.training  # noqa: B018  checks the numbers
         return full
 
@@ -121,7 +135,8 @@ class Experiment:
         """SHA-256 of a resolved experiment: fields, content of the data, code of the method. Not: where things lie."""
         fields = dataclasses.asdict(self) | dict.fromkeys(("root", "accelerator", "threads"))
         parts = [FORMAT, fields, dataset.fingerprint, methods.source_digest(self.method)]
-        return hashlib.sha256(_json(parts, sort_keys=True).encode()).hexdigest()
+        same = json.loads(_json(parts), parse_int=float)  # alpha=1 and alpha=1.0 are one experiment
+        return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -182,7 +197,10 @@ class Run:
         return load_weights(self.path / "model.safetensors")
 
     def _labels(self, name: str) -> np.ndarray:
-        return load_file(self.path / "labels.safetensors")[name]
+        arrays = load_file(self.path / "labels.safetensors")
+        if name not in arrays:
+            raise KeyError(f"no labels {name!r}; kept: {', '.join(sorted(arrays))}")
+        return arrays[name]
 
     def _json(self, name: str):
         return json.loads((self.path / name).read_text())
@@ -302,7 +320,7 @@ def _train(experiment: Experiment, dataset: data.Dataset, folder: Path, progress
     _write_json(folder / "config.json", dataclasses.asdict(experiment))
     summary = {
         "val_map": fitted.history[fitted.best_epoch]["val_map"],
-        "test_map": None if test is None else 100 * test.mean,
+        "test_map": None if test is None or np.isnan(test.mean) else 100 * test.mean,
         "test_map_zero_filled": None if test is None else 100 * test.mean_zero_filled,
         "test_undefined_classes": None if test is None else [classes[c] for c in test.undefined],
         "definition": metrics.STEP,

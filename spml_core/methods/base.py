@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import inspect
 import textwrap
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -56,6 +57,7 @@ class Method(nn.Module):
 
 
 _REGISTRY: dict[str, type[Method]] = {}
+_PARSING = threading.Lock()  # CPython 3.11's parser fails when threads build syntax trees at once
 
 
 def register(name: str) -> Callable[[type[Method]], type[Method]]:
@@ -129,6 +131,11 @@ def source_digest(name: str) -> str:
 
     Part of a run's identity, so that editing a loss retrains the runs of that loss and of no other.
     """
+    with _PARSING:
+        return _source_digest(name)
+
+
+def _source_digest(name: str) -> str:
     seen: dict[str, str] = {}
     queue = [cls for cls in get(name).__mro__ if issubclass(cls, Method)]
     while queue:
