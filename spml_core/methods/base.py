@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import textwrap
 import threading
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -57,6 +58,7 @@ class Method(nn.Module):
 
 
 _REGISTRY: dict[str, type[Method]] = {}
+_PARSING = threading.Lock()  # CPython 3.11's parser fails when threads build syntax trees at once
 _PARSING = threading.Lock()  # CPython 3.11's parser fails when threads build syntax trees at once
 
 
@@ -131,6 +133,11 @@ def source_digest(name: str) -> str:
 
     Part of a run's identity, so that editing a loss retrains the runs of that loss and of no other.
     """
+    with _PARSING:
+        return _source_digest(name)
+
+
+def _source_digest(name: str) -> str:
     with _PARSING:
         return _source_digest(name)
 
