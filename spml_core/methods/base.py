@@ -8,7 +8,6 @@ import hashlib
 import inspect
 import textwrap
 import threading
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -58,7 +57,6 @@ class Method(nn.Module):
 
 
 _REGISTRY: dict[str, type[Method]] = {}
-_PARSING = threading.Lock()  # CPython 3.11's parser fails when threads build syntax trees at once
 _PARSING = threading.Lock()  # CPython 3.11's parser fails when threads build syntax trees at once
 
 
@@ -138,11 +136,6 @@ def source_digest(name: str) -> str:
 
 
 def _source_digest(name: str) -> str:
-    with _PARSING:
-        return _source_digest(name)
-
-
-def _source_digest(name: str) -> str:
     seen: dict[str, str] = {}
     queue = [cls for cls in get(name).__mro__ if issubclass(cls, Method)]
     while queue:
@@ -159,7 +152,7 @@ def _source_digest(name: str) -> str:
         queue += [
             f
             for w in words
-            if inspect.isfunction(f := scope.get(w)) and f.__module__.startswith("spml_core.losses")
+            if inspect.isfunction(f := scope.get(w)) and f.__module__.startswith(losses.__name__)
         ]
     return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()
 
