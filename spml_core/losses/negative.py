@@ -1,13 +1,10 @@
-"""Losses that take unobserved labels for negatives, or for unknown."""
+"""Losses that take unobserved labels for negatives."""
 
 from __future__ import annotations
 
-import math
-
-import torch
 from torch import Tensor
 
-from spml_core.losses.common import assemble, check_range, log_prob, prepare
+from spml_core.losses.common import both_log_probs, check_range, log_prob, prepare, reduce, toward, weigh
 
 
 def bce(logits: Tensor, observed: Tensor, *, log_floor: float = 0.0, reduction: str = "mean") -> Tensor:
@@ -24,7 +21,8 @@ def an(logits: Tensor, observed: Tensor, *, log_floor: float = 0.0, reduction: s
     L = -log p for observed positives, -log(1 - p) for the rest. Source: Cole Eq. 2; EM Eq. 1.
     Deviation: the released code adds 1e-5 inside both logarithms (`log_floor=1e-5`).
     """
-    return wan(logits, observed, weight=1.0, log_floor=log_floor, reduction=reduction)
+    z, labels = prepare(logits, observed)
+    return reduce(-log_prob(toward(z, labels), log_floor), reduction)
 
 
 def wan(
@@ -43,31 +41,81 @@ def wan(
     Args:
         weight: in [0, 1]; None = 1/(C - 1), so that one positive weighs as much as all assumed negatives.
     """
-    z, observed = prepare(logits, observed)
+    z, labels = prepare(logits, observed)
     if weight is None:
         if z.shape[-1] < 2:
             raise ValueError("wan needs at least 2 classes for its weight 1/(C - 1); give weight= explicitly")
         weight = 1 / (z.shape[-1] - 1)
     check_range("weight", weight, 0, 1)
-    negative = -log_prob(-z, log_floor)
-    return assemble(observed, -log_prob(z, log_floor), weight * negative, negative, reduction)
+    return reduce(-log_prob(toward(z, labels), log_floor) * weigh(labels, weight), reduction)
 
 
-def em(
-    logits: Tensor, observed: Tensor, *, alpha: float = 0.2, log_floor: float = 0.0, reduction: str = "mean"
+def dw(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    weight: float = 0.1,
+    log_floor: float = 0.0,
+    reduction: str = "mean",
 ) -> Tensor:
-    """Entropy maximisation: unobserved labels are acknowledged as unknown.
+    """Down-weighting: `wan` with a weight that is chosen, not derived.
 
-    L = -log p for observed positives, alpha * (p log p + (1 - p) log(1 - p)) = -alpha * H(p) for unobserved labels, so
-    the value can be negative. Source: EM Eq. 3, 4.
-    Deviation: the released code adds 1e-5 inside the logarithms (`log_floor=1e-5`).
+    L = -log p for observed positives, -weight * log(1 - p) for unobserved labels. Source: EM 4.1, B.2.
+    Deviation: the authors released no code of it; that of EM adds 1e-5 inside logarithms (`log_floor=1e-5`).
 
     Args:
-        alpha: >= 0, strength of the entropy. The paper's values (EM Table 6): 0.2 VOC, 0.1 COCO and NUS-WIDE, 0.01 CUB.
+        weight: in [0, 1]. The paper's values (EM B.2): 0.1 VOC, COCO and NUS-WIDE, 0.02 CUB.
     """
-    z, observed = prepare(logits, observed)
-    check_range("alpha", alpha, 0, math.inf)
-    log_p, log_not_p = log_prob(z, log_floor), log_prob(-z, log_floor)
-    p = torch.sigmoid(z)
-    unknown = alpha * (p * log_p + torch.sigmoid(-z) * log_not_p)
-    return assemble(observed, -log_p, unknown, -log_not_p, reduction)
+    return wan(logits, observed, weight=weight, log_floor=log_floor, reduction=reduction)
+
+
+def an_ls(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    smoothing: float = 0.1,
+    log_floor: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Assume negative with label smoothing: every target moves by `smoothing` towards the other side.
+
+    L = -(1 - s) log p - s log(1 - p) for observed positives, -(1 - s) log(1 - p) - s log p for unobserved labels, with
+    s = smoothing. A verified negative is not smoothed. Source: Cole 4.2; LASD A.2.2; EM 4.1 ("LS").
+
+    Deviations: the released code moves targets by 0.1, as here, where LASD's appendix prints eps/2 with eps = 0.1
+    (`smoothing=0.05`). The released code adds 1e-5 inside both logarithms (`log_floor=1e-5`).
+
+    Args:
+        smoothing: in [0, 1], the amount moved; 0 is `an`.
+    """
+    z, labels = prepare(logits, observed)
+    check_range("smoothing", smoothing, 0, 1)
+    share = smoothing * (1 + labels.clamp(max=0))  # 0 for verified negatives
+    return _smoothed(z, labels, share, log_floor, reduction)
+
+
+def n_ls(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    smoothing: float = 0.1,
+    log_floor: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Assume negative with label smoothing of the assumed negatives only.
+
+    L = -log p for observed positives, -(1 - smoothing) log(1 - p) - smoothing log p for unobserved labels.
+    Source: EM 4.1 ("N-LS"). What a coefficient means there is not said; here it is the amount moved, as in `an_ls`.
+    Deviation: the authors released no code of it; that of EM adds 1e-5 inside logarithms (`log_floor=1e-5`).
+
+    Args:
+        smoothing: in [0, 1]. The paper's values (EM B.2): 0.3 VOC, 0.1 elsewhere.
+    """
+    z, labels = prepare(logits, observed)
+    check_range("smoothing", smoothing, 0, 1)
+    return _smoothed(z, labels, smoothing * (1 - labels.abs()), log_floor, reduction)
+
+
+def _smoothed(z: Tensor, labels: Tensor, share: Tensor, log_floor: float, reduction: str) -> Tensor:
+    claimed, other = both_log_probs(toward(z, labels), log_floor)
+    return reduce(share * (claimed - other) - claimed, reduction)
