@@ -19,12 +19,25 @@ Raises:
         hyperparameter is out of range.
 
 Throughout, z is a logit and p = sigmoid(z). Nothing branches on a tensor's value, so all of it runs on
-`device="meta"`. The papers: GR = Chen et al., IJCAI 2024; EM = Zhou et al., ECCV 2022; Cole = Cole et al., CVPR 2021.
+`device="meta"`. The papers: GR = Chen et al., IJCAI 2024; EM = Zhou et al., ECCV 2022; Cole = Cole et al., CVPR 2021;
+Hill = Zhang et al., 2021 (arXiv 2112.07368); LASD = "Leveraged asymmetric loss with disambiguation", under review.
 """
 
+from spml_core.losses import terms
 from spml_core.losses.common import REDUCTIONS
-from spml_core.losses.focal import hill
-from spml_core.losses.negative import an, bce, em, wan
-from spml_core.losses.robust import gr
+from spml_core.losses.focal import asl, fm_splc, focal, focal_margin, hill, mse, splc
+from spml_core.losses.large_loss import ll_ct, ll_r
+from spml_core.losses.lasd import consistency, lasd, leverage
+from spml_core.losses.negative import an, an_ls, bce, dw, n_ls, wan
+from spml_core.losses.pseudo import em_apl, en, pseudo_label
+from spml_core.losses.robust import gr, unified
+from spml_core.losses.role import role
+from spml_core.losses.select import as_positive, large_losses
+from spml_core.losses.unknown import em, ent_min, epr, expected_positives_penalty, lp_norm
 
-__all__ = ["REDUCTIONS", "an", "bce", "em", "gr", "hill", "wan"]
+__all__ = [
+    "REDUCTIONS", "an", "an_ls", "as_positive", "asl", "bce", "consistency", "dw", "em", "em_apl", "en",
+    "ent_min", "epr", "expected_positives_penalty", "fm_splc", "focal", "focal_margin", "gr", "hill",
+    "large_losses", "lasd", "leverage", "ll_ct", "ll_r", "lp_norm", "mse", "n_ls", "pseudo_label", "role", "splc",
+    "terms", "unified", "wan",
+]  # fmt: skip

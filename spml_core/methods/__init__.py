@@ -8,7 +8,16 @@ the checkpoint. To add one, decorate a class with `@register("name")`; `build`, 
 it there. Its keyword arguments are its hyperparameters, their defaults are what runs.
 """
 
-from spml_core.methods import gr, stateless  # noqa: F401  importing a module registers its methods
+from spml_core.methods import (  # noqa: F401  importing a module registers its methods
+    gr,
+    large_loss,
+    lasd,
+    pseudo,
+    regularised,
+    role,
+    stateless,
+    trainable,
+)
 from spml_core.methods.base import (
     LossMethod,
     Method,
@@ -21,7 +30,9 @@ from spml_core.methods.base import (
     register,
     source_digest,
 )
+from spml_core.methods.presets import PRESETS, preset, preset_source, preset_training
 
 __all__ = [
-    "LossMethod", "Method", "Step", "available", "build", "defaults", "get", "names", "register", "source_digest",
+    "LossMethod", "Method", "PRESETS", "Step", "available", "build", "defaults", "get", "names", "preset",
+    "preset_source", "preset_training", "register", "source_digest",
 ]  # fmt: skip

@@ -36,10 +36,14 @@ class Method(nn.Module):
     Attributes:
         observes: (num_pos, num_neg) labels an image shows to this method when an experiment does not say otherwise;
             -1 = all. Oracles observe more than one positive, so no truth reaches a loss by another way.
+        views: how many views of each image the method compares; above 1, logits are (views, N, C), the original first.
         hyperparameters: the effective values of the keyword arguments, as JSON.
+
+    The hooks below `forward` are what a trainer has to ask; each does nothing by default.
     """
 
     observes = (1, 0)
+    views = 1
 
     def __init__(self, num_classes: int, num_examples: int | None = None, **hyperparameters):
         super().__init__()
@@ -54,6 +58,24 @@ class Method(nn.Module):
 
     def forward(self, logits: Tensor, observed: Tensor, step: Step) -> Tensor:
         raise NotImplementedError
+
+    def check(self, num_epochs: int) -> None:
+        """Raise ValueError if the method cannot do its work in this many epochs; called before any work."""
+
+    def start(self, model: nn.Module, observed: Tensor) -> None:
+        """See the model and the observed labels (num_examples, C) once, before the first step of a new training."""
+
+    def param_groups(self, lr: float) -> list[dict]:
+        """The method's parameters for the model's optimizer, whose learning rate is `lr`."""
+        parameters = list(self.parameters())
+        return [{"params": parameters}] if parameters else []
+
+    def own_optimizer(self, lr: float) -> torch.optim.Optimizer | None:
+        """An optimizer of its own, for parameters that `param_groups` does not name."""
+
+    def restart_epoch(self, num_epochs: int) -> int:
+        """The epoch before which the model goes back to its initial weights, 0 = never; the best is no earlier one."""
+        return 0
 
 
 _REGISTRY: dict[str, type[Method]] = {}

@@ -20,6 +20,9 @@ class GR(Method):
         schedule: "paper" moves all four by epoch / num_epochs (GR Eq. 9, 10, 12, 13). "code", the default because it
             made the published tables, moves w and b by (epoch - 1) / num_epochs, so that they never reach their end
             values, and mu and sigma by epoch / num_epochs.
+        b0: start of b, in place of b's own: a number, or "prior" = logit((k - 1) / (C - 1)), so that the pseudo-label
+            starts as the share of false negatives among unobserved labels (GR Remark 1); None = b's own.
+        expected_positives: k in (1, C), true positives an image; for "prior" only.
     """
 
     def __init__(
@@ -35,6 +38,8 @@ class GR(Method):
         q2: float = 0.01,
         q3: float = 1.0,
         schedule: str = "code",
+        b0: float | str | None = None,
+        expected_positives: float | None = None,
         log_floor: float = 0.0,
     ):
         if schedule not in SCHEDULES:
@@ -44,19 +49,44 @@ class GR(Method):
         if not min(pairs["sigma"]) > 0:
             raise ValueError(f"sigma must be > 0 at both ends of its schedule, got {pairs['sigma']}")
         super().__init__(
-            num_classes, num_examples, **pairs, q1=q1, q2=q2, q3=q3, schedule=schedule, log_floor=log_floor
+            num_classes,
+            num_examples,
+            **pairs,
+            q1=q1,
+            q2=q2,
+            q3=q3,
+            schedule=schedule,
+            b0=b0,
+            expected_positives=expected_positives,
+            log_floor=log_floor,
         )
+        self.start_of_b = self._start_of_b()
         probe(self)
+
+    def _start_of_b(self) -> float:
+        b0, k = self.hyperparameters["b0"], self.hyperparameters["expected_positives"]
+        if b0 is None:
+            return self.hyperparameters["b"][0]
+        if b0 != "prior":
+            if not isinstance(b0, Real) or not math.isfinite(b0):
+                raise ValueError(f'b0 must be a finite number, "prior" or None, got {b0!r}')
+            return float(b0)
+        if not isinstance(k, Real) or not 1 < k < self.num_classes:
+            raise ValueError(
+                f'b0="prior" needs expected_positives in (1, {self.num_classes}), the mean number of true labels of an '
+                f"image, got {k!r}: estimate it from fully labelled images, e.g. full.sum(axis=1).mean()"
+            )
+        return math.log((k - 1) / (self.num_classes - k))
 
     def at(self, step: Step) -> dict[str, float]:
         """w, b, mu, sigma at a step."""
         late = step.epoch / step.num_epochs
         early = late if self.hyperparameters["schedule"] == "paper" else (step.epoch - 1) / step.num_epochs
         moments = {"w": early, "b": early, "mu": late, "sigma": late}
-        return {
-            k: (1 - t) * self.hyperparameters[k][0] + t * self.hyperparameters[k][1]
-            for k, t in moments.items()
+        ends = {k: self.hyperparameters[k] for k in moments} | {
+            "b": (self.start_of_b, self.hyperparameters["b"][1])
         }
+        return {k: (1 - t) * ends[k][0] + t * ends[k][1] for k, t in moments.items()}
 
     def forward(self, logits, observed, step):
         constants = {k: self.hyperparameters[k] for k in ("q1", "q2", "q3", "log_floor")}
