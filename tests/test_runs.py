@@ -348,7 +348,7 @@ def test_numpy_values_train_and_are_stored_plainly(small, tmp_path, trained):
 
 
 def test_code_of_a_method_is_in_the_key(small, key, tmp_path, monkeypatch):
-    monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
+    monkeypatch.setattr(methods.base, "_REGISTRY", dict(methods.base._REGISTRY))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     code = '''
@@ -387,7 +387,7 @@ def test_code_of_a_loss_is_in_the_key_of_its_methods_only(small, key, monkeypatc
 
     em.__module__ = losses.__name__
     monkeypatch.setattr(losses, "em", em)
-    monkeypatch.setattr(methods.EM, "loss", staticmethod(em))
+    monkeypatch.setattr(methods.get("em"), "loss", staticmethod(em))
     after = {name: key(small(method=name)) for name in ("gr", "em", "an")}
     assert {name for name in before if before[name] != after[name]} == {"em"}
 
