@@ -56,7 +56,9 @@ def weigh(labels: Tensor, unobserved: float) -> Tensor:
 
 def assemble(observed: Tensor, positive: Tensor, unknown: Tensor, negative: Tensor, reduction: str) -> Tensor:
     """Reduced choice of one of three terms by label; all of them must be finite."""
-    return reduce(torch.where(observed > 0, positive, torch.where(observed < 0, negative, unknown)), reduction)
+    return reduce(
+        torch.where(observed > 0, positive, torch.where(observed < 0, negative, unknown)), reduction
+    )
 
 
 def reduce(loss: Tensor, reduction: str) -> Tensor:

@@ -6,10 +6,12 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from spml_core.losses.common import check_range, log_prob, prepare, reduce, toward
+from spml_core.losses.fused import fused
 from spml_core.losses.negative import an
-from spml_core.losses.terms import cross_entropy, focal_term, hill_term, squared_error
+from spml_core.losses.terms import cross_entropy, focal_term, squared_error
 
 
 def focal(
@@ -67,11 +69,35 @@ def asl(
     if not margin:
         gamma = gamma_neg + (gamma_pos - gamma_neg) * positive
         return reduce(focal_term(toward(z, labels), gamma), reduction)
-    shifted = torch.sigmoid(z) - margin
-    # A power's slope at 0 may be infinite; below the smallest normal number the clamp cuts it off.
-    base = shifted.clamp(min=torch.finfo(z.dtype).tiny)
-    negative = -(base**gamma_neg) * log_prob(-z, margin).clamp(max=0)
-    return reduce(torch.lerp(negative, focal_term(z, gamma_pos), positive), reduction)
+    return reduce(fused(_asl_and_slope, z, positive, gamma_pos, gamma_neg, margin), reduction)
+
+
+def asl_ps(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    gamma_pos: float = 0.0,
+    gamma_neg: float = 4.0,
+    margin: float = 0.05,
+    reduction: str = "mean",
+) -> Tensor:
+    """`asl` with a probability shift: the same function with its published margin. Source: LASD A.2.2."""
+    return asl(logits, observed, gamma_pos=gamma_pos, gamma_neg=gamma_neg, margin=margin, reduction=reduction)
+
+
+def _asl_and_slope(z: Tensor, positive: Tensor, gamma_pos: float, gamma_neg: float, margin: float):
+    """ASL with a probability margin > 0, entry by entry, and its derivative by z."""
+    log_p = logsigmoid(z)
+    p = torch.exp(log_p)
+    power = torch.exp(gamma_pos * (log_p - z))
+    focal, focal_slope = -power * log_p, power * (gamma_pos * p * log_p + p - 1)
+    # A power's slope at 0 may be infinite; the clamp cuts it off far below what p - margin can resolve.
+    p_m = (p - margin).clamp(min=torch.finfo(z.dtype).eps ** 2)
+    log_not = log_prob(-z, margin).clamp(max=0)
+    power = p_m ** (gamma_neg - 1)
+    slope = (power * p_m * torch.exp(-log_not) - gamma_neg * power * log_not) * p * (1 - p) * (p > margin)
+    negative = -power * p_m * log_not
+    return torch.lerp(negative, focal, positive), torch.lerp(slope, focal_slope, positive)
 
 
 def focal_margin(
@@ -128,8 +154,21 @@ def hill(
     check_range("lam", lam, 1, math.inf)
     check_range("margin", margin, 0, math.inf)
     check_range("gamma", gamma, 0, math.inf)
-    positive = focal_term(z - margin, gamma)
-    return reduce(torch.lerp(hill_term(z, lam), positive, labels.clamp(min=0)), reduction)
+    certain = labels.clamp(min=0)
+    return reduce(fused(_hill_and_slope, z, certain, margin * certain, lam, gamma), reduction)
+
+
+def _hill_and_slope(z: Tensor, positive: Tensor, shift: Tensor, lam: float, gamma: float):
+    """Focal of the shifted logit where `positive` is 1, the Hill term where it is 0, and the slopes of both."""
+    x = z - shift
+    log_p = logsigmoid(x)
+    p = torch.exp(log_p)
+    power = torch.exp(gamma * (log_p - x))  # (1 - p)^gamma
+    focal, focal_slope = -power * log_p, power * (gamma * p * log_p + p - 1)
+    p = torch.sigmoid(z)
+    square = p**2
+    hill, hill_slope = (lam - p) * square, square * (1 - p) * (2 * lam - 3 * p)
+    return torch.lerp(hill, focal, positive), torch.lerp(hill_slope, focal_slope, positive)
 
 
 def splc(
@@ -204,10 +243,9 @@ def fm_splc(
     if correct:
         labels = labels + _likely_positive(z, labels, tau)
         shift = margin * labels.clamp(min=0) if shift_corrected else shift
-    loss = focal_term(toward(z, labels) - shift, gamma)
     if negative == "hill":
-        loss = torch.lerp(hill_term(z, lam), loss, labels.clamp(min=0))
-    return reduce(loss, reduction)
+        return reduce(fused(_hill_and_slope, z, labels.clamp(min=0), shift, lam, gamma), reduction)
+    return reduce(focal_term(toward(z, labels) - shift, gamma), reduction)
 
 
 def _likely_positive(z: Tensor, labels: Tensor, tau: float) -> Tensor:

@@ -11,27 +11,36 @@ from torch import Tensor
 def fused(formula: Callable[..., tuple[Tensor, Tensor]], z: Tensor, labels: Tensor, *constants) -> Tensor:
     """formula(z, labels, *constants) is (loss, its derivative by z), entry by entry; returns the loss.
 
+    Constants are numbers, or tensors of z's shape without a gradient.
+
     Autograd would keep each intermediate tensor and walk back through all of them; here one tensor is kept. A second
     derivative is taken through the formula of the first, so the formula must be written in differentiable operations.
     """
     # Under torch.func a Function needs setup_context, which costs as much as a third of a small batch: ask autograd.
-    if torch.is_grad_enabled() and z.requires_grad and not torch._C._are_functorch_transforms_active():
+    compiling = torch.compiler.is_compiling()
+    if torch.is_grad_enabled() and z.requires_grad and (compiling or not _functorch()):
         return _Fused.apply(z, labels, formula, constants)
     return formula(z, labels, *constants)[0]
 
 
-BLOCK = 2**15  # entries a thread: a dozen temporaries of a block stay in the second-level cache
+_functorch = torch._C._are_functorch_transforms_active
+
+# Entries a block: on a CPU few enough (for each thread) for a dozen temporaries in its second-level cache, elsewhere
+# enough to keep a device busy.
+BLOCK, DEVICE_BLOCK = 2**15, 2**22
 
 
 def _by_blocks(formula, z: Tensor, labels: Tensor, constants: tuple) -> tuple[Tensor, Tensor]:
-    """The formula over blocks of rows: on a CPU most of a large batch's time goes into moving temporaries."""
-    rows = BLOCK * torch.get_num_threads() // max(z[:1].numel(), 1) + 1
-    if z.device.type != "cpu" or z.shape[0] <= rows or torch.compiler.is_compiling():
+    """The formula over blocks of rows, so that temporaries take neither the time of a large batch nor its memory."""
+    if torch.compiler.is_compiling() or z.numel() <= BLOCK:
         return formula(z, labels, *constants)
+    block = BLOCK * torch.get_num_threads() if z.device.type == "cpu" else DEVICE_BLOCK
+    rows = max(block * z.shape[0] // z.numel(), 1)
     loss, slope = torch.empty_like(z), torch.empty_like(z)
     for start in range(0, z.shape[0], rows):
         part = slice(start, start + rows)
-        loss[part], slope[part] = formula(z[part], labels[part], *constants)
+        here = (c[part] if isinstance(c, Tensor) else c for c in constants)
+        loss[part], slope[part] = formula(z[part], labels[part], *here)
     return loss, slope
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from spml_core.losses.common import reduce
+from spml_core.losses.common import prepare, reduce
 from spml_core.losses.negative import an
+from spml_core.losses.pseudo import weighted_an
 from spml_core.losses.select import as_positive, large_losses
 
 
@@ -19,8 +20,9 @@ def ll_r(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -
     Args:
         k: >= 0, how many labels of the batch; the method counts them from its rate.
     """
-    loss = an(logits, observed, reduction="none")
-    return reduce(loss.masked_fill(large_losses(logits, observed, k=k), 0), reduction)
+    z, labels = prepare(logits, observed)
+    kept = ~large_losses(logits, observed, k=k)
+    return reduce(weighted_an(z, labels, kept.to(z.dtype), log_floor=0.0), reduction)
 
 
 def ll_ct(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -> Tensor:

@@ -7,9 +7,10 @@ from itertools import combinations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import assemble, check_range, prepare
-from spml_core.losses.terms import focal_term
+from spml_core.losses.common import check_range, prepare, reduce
+from spml_core.losses.fused import fused
 
 
 def lasd(
@@ -40,9 +41,21 @@ def lasd(
     check_range("tau", tau, 0, 1)
     check_range("gamma_pos", gamma_pos, 0, math.inf)
     check_range("gamma_neg", gamma_neg, 0, math.inf)
-    positive, negative = focal_term(z, gamma_pos), focal_term(-z, gamma_neg)
-    unknown = torch.where(torch.sigmoid(z) > tau, lambda_plus * positive, lambda_minus * negative)
-    return assemble(labels, positive, unknown, negative, reduction)
+    constants = (lambda_plus, lambda_minus, tau, gamma_pos, gamma_neg)
+    return reduce(fused(_lasd_and_slope, z, labels, *constants), reduction)
+
+
+def _lasd_and_slope(z: Tensor, labels: Tensor, lambda_plus, lambda_minus, tau, gamma_pos, gamma_neg):
+    """A focal term of what each label claims, in truth or by its pseudo-label, and its derivative by z."""
+    known = labels.abs()
+    positive = labels.clamp(min=0) + (torch.sigmoid(z) > tau) * (1 - known)
+    weight = known + (1 - known) * (lambda_minus + (lambda_plus - lambda_minus) * positive)
+    gamma = gamma_neg + (gamma_pos - gamma_neg) * positive
+    sign = 2 * positive - 1
+    claim = z * sign
+    log_p = logsigmoid(claim)
+    power = weight * torch.exp(gamma * (log_p - claim))
+    return -power * log_p, power * sign * (torch.exp(log_p) * (gamma * log_p + 1) - 1)
 
 
 def leverage(lambda_plus: float, expected_positives: float, num_classes: int) -> float:

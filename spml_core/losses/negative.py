@@ -15,6 +15,15 @@ def bce(logits: Tensor, observed: Tensor, *, log_floor: float = 0.0, reduction: 
     return an(logits, observed, log_floor=log_floor, reduction=reduction)
 
 
+def iun(logits: Tensor, observed: Tensor, *, log_floor: float = 0.0, reduction: str = "mean") -> Tensor:
+    """Ignore unobserved: binary cross-entropy of known labels alone. With all true negatives given, an oracle.
+
+    L = -log p for observed positives, -log(1 - p) for verified negatives, 0 for unobserved labels. Source: EM Table 1
+    and 4.1 ("all negative labels and one positive label per image"). Deviation: the mean runs over all N*C entries.
+    """
+    return wan(logits, observed, weight=0.0, log_floor=log_floor, reduction=reduction)
+
+
 def an(logits: Tensor, observed: Tensor, *, log_floor: float = 0.0, reduction: str = "mean") -> Tensor:
     """Assume negative: binary cross-entropy with every unobserved label taken for a negative.
 

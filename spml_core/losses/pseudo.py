@@ -6,11 +6,12 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import assemble, both_log_probs, check_range, prepare
+from spml_core.losses.common import check_range, log_prob, prepare, reduce
+from spml_core.losses.fused import fused
 from spml_core.losses.negative import an
 from spml_core.losses.select import as_positive
-from spml_core.losses.terms import cross_entropy, negative_entropy
 
 
 def em_apl(
@@ -37,11 +38,25 @@ def em_apl(
     z, labels = prepare(logits, observed)
     check_range("alpha", alpha, 0, math.inf)
     check_range("beta", beta, 0, math.inf)
-    s = pseudo_negative.to(z.dtype)
-    log_p, log_not_p = both_log_probs(z, log_floor)
-    pseudo = -torch.lerp(log_not_p, log_p, s)
-    unknown = torch.where(s > 0, beta * pseudo, alpha * negative_entropy(z, log_floor))
-    return assemble(labels, -log_p, unknown, -log_not_p, reduction)
+    check_range("log_floor", log_floor, 0, 1)
+    soft = pseudo_negative.to(z.dtype)
+    return reduce(fused(_em_apl_and_slope, z, labels, soft, alpha, beta, log_floor), reduction)
+
+
+def _em_apl_and_slope(z: Tensor, labels: Tensor, soft: Tensor, alpha: float, beta: float, log_floor: float):
+    """Each term is a weight times (1 - t) log(claimed) + t log(other): t is 0, s, or the probability of the other."""
+    known = labels.abs()
+    pseudo = (soft > 0) * (1 - known)
+    unknown = 1 - known - pseudo
+    sign = 2 * labels.clamp(min=0) - 1
+    claim = z * sign
+    claimed, rise = log_and_slope(claim, log_floor)
+    other, fall = log_and_slope(-claim, log_floor)
+    p_other = torch.sigmoid(-claim)
+    t = soft * pseudo + p_other * unknown
+    weight = alpha * unknown - beta * pseudo - known
+    slope = rise - t * (rise + fall) + unknown * p_other * (1 - p_other) * (claimed - other)
+    return weight * torch.lerp(claimed, other, t), weight * sign * slope
 
 
 def en(
@@ -56,9 +71,28 @@ def en(
         negative: (N, C) bool.
     """
     z, labels = prepare(logits, observed)
-    false = cross_entropy(-z, log_floor)
-    unknown = false.masked_fill(~negative, 0)
-    return assemble(labels, cross_entropy(z, log_floor), unknown, false, reduction)
+    return reduce(weighted_an(z, labels, (negative | (labels != 0)).to(z.dtype), log_floor), reduction)
+
+
+def weighted_an(z: Tensor, labels: Tensor, weight: Tensor, log_floor: float) -> Tensor:
+    """`an`, entry by entry, times a weight (N, C), for what `prepare` returns."""
+    check_range("log_floor", log_floor, 0, 1)
+    return fused(_weighted_an_and_slope, z, labels, weight, log_floor)
+
+
+def _weighted_an_and_slope(z: Tensor, labels: Tensor, weight: Tensor, log_floor: float):
+    sign = 2 * labels.clamp(min=0) - 1
+    claimed, rise = log_and_slope(z * sign, log_floor)
+    return -weight * claimed, -weight * sign * rise
+
+
+def log_and_slope(z: Tensor, log_floor: float) -> tuple[Tensor, Tensor]:
+    """log(p + log_floor) and its derivative by z."""
+    not_p = torch.sigmoid(-z)
+    if not log_floor:
+        return logsigmoid(z), not_p
+    p = torch.sigmoid(z)
+    return log_prob(z, log_floor), p * not_p / (p + log_floor)
 
 
 def pseudo_label(

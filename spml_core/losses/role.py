@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from spml_core.losses.common import assemble, both_log_probs, prepare
+from spml_core.losses.common import check_range, prepare, reduce
+from spml_core.losses.fused import fused
+from spml_core.losses.pseudo import log_and_slope
 from spml_core.losses.unknown import expected_positives_penalty
 
 
@@ -33,11 +35,20 @@ def role(
         expected_positives: k in (0, C], true positives an image; `expected_positives_penalty` is R.
     """
     z, labels = prepare(logits, observed)
+    check_range("log_floor", log_floor, 0, 1)
     y = prepare(estimates, observed)[0].to(z.dtype)
     total = 0
     for own, other in ((z, y), (y, z)):
-        log_p, log_not_p = both_log_probs(own, log_floor)
-        cross = -torch.lerp(log_not_p, log_p, torch.sigmoid(other.detach()))
-        fit = assemble(labels, cross - log_p, cross, -2 * log_not_p, "mean")
-        total = total + fit + expected_positives_penalty(own, expected_positives)
+        fit = fused(_fit_and_slope, own, labels, torch.sigmoid(other.detach()), log_floor)
+        total = total + reduce(fit, "mean") + expected_positives_penalty(own, expected_positives)
     return total / 2
+
+
+def _fit_and_slope(z: Tensor, labels: Tensor, target: Tensor, log_floor: float):
+    """Cross-entropy to the other side's probabilities and to what was observed, and its derivative by z."""
+    positive, negative = labels.clamp(min=0), (-labels).clamp(min=0)
+    true = target * (1 - negative) + positive  # weight of log p
+    false = (1 - target) * (1 - negative) + 2 * negative  # weight of log(1 - p)
+    log_p, rise = log_and_slope(z, log_floor)
+    log_not_p, fall = log_and_slope(-z, log_floor)
+    return -(true * log_p + false * log_not_p), false * fall - true * rise

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import torch
 from torch import Tensor
 
@@ -32,11 +35,17 @@ def large_losses(logits: Tensor, observed: Tensor, *, k: int) -> Tensor:
     k = min(k, z.numel())
     if k == 0:
         return torch.zeros_like(z, dtype=torch.bool)
-    z = torch.where((labels == 0) & ~z.isnan(), z.detach(), -torch.inf).flatten()
-    last = z.topk(k).values[-1]
-    tied = (z == last) & (z > -torch.inf)
-    room = k - (z > last).sum()
-    return ((z > last) | (tied & (tied.cumsum(0) <= room))).view(logits.shape)
+    z = torch.where(labels == 0, z.detach(), -torch.inf).flatten()
+    # Both give the k-th largest; each is the fast one on its kind of device.
+    last = z.kthvalue(z.numel() - k + 1).values if z.device.type == "cpu" else z.topk(k).values[-1]
+    above, tied = z > last, (z == last) & (z > -torch.inf)
+    room = k - above.sum()
+    return (above | (tied & (tied.cumsum(0, dtype=torch.int32) <= room))).view(logits.shape)
+
+
+def count_of(share: float, total: int) -> int:
+    """ceil(share * total), exactly: 0.1 counts as 1/10, not as the binary number next to it."""
+    return math.ceil(Fraction(str(float(share))) * total)
 
 
 def lowest(values: Tensor, count: Tensor) -> Tensor:

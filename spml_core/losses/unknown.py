@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from spml_core.losses.common import both_log_probs, check_range, log_prob, prepare, reduce, toward
+from spml_core.losses.fused import fused
 
 
 def em(
@@ -25,7 +26,8 @@ def em(
     """
     z, labels = prepare(logits, observed)
     check_range("alpha", alpha, 0, math.inf)
-    return _with_entropy(z, labels, -alpha, log_floor, reduction)
+    check_range("log_floor", log_floor, 0, 1)
+    return reduce(fused(_entropy_and_slope, z, labels, -alpha, log_floor), reduction)
 
 
 def ent_min(
@@ -41,16 +43,28 @@ def ent_min(
     """
     z, labels = prepare(logits, observed)
     check_range("alpha", alpha, 0, math.inf)
-    return _with_entropy(z, labels, alpha, log_floor, reduction)
+    check_range("log_floor", log_floor, 0, 1)
+    return reduce(fused(_entropy_and_slope, z, labels, alpha, log_floor), reduction)
 
 
-def _with_entropy(z: Tensor, labels: Tensor, strength: float, log_floor: float, reduction: str) -> Tensor:
-    """-log of what a known label claims, strength * H(p) for the others; H is the same for z and -z."""
-    claim = toward(z, labels)
-    claimed, other = both_log_probs(claim, log_floor)
+def _entropy_and_slope(z: Tensor, labels: Tensor, strength: float, log_floor: float):
+    """-log of what a known label claims, strength * H(p) for the others, and the derivative by z.
+
+    H is the same for z and -z, so everything is a function of the logit of the claim.
+    """
+    sign = 2 * labels.clamp(min=0) - 1
+    claim, known = z * sign, labels.abs()
+    log_p, log_not_p = both_log_probs(claim, log_floor)
     p = torch.sigmoid(claim)
-    entropy = (p - 1) * other - p * claimed
-    return reduce(torch.lerp(strength * entropy, -claimed, labels.abs()), reduction)
+    not_p = 1 - p
+    entropy = -p * log_p - not_p * log_not_p
+    if log_floor:
+        floored = p / (p + log_floor)
+        gap = log_p - log_not_p + floored - not_p / (not_p + log_floor)
+    else:
+        floored, gap = 1, claim
+    slope = torch.lerp(-strength * p * not_p * gap, -not_p * floored, known)
+    return torch.lerp(strength * entropy, -log_p, known), slope * sign
 
 
 def epr(
