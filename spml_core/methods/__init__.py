@@ -33,6 +33,6 @@ from spml_core.methods.base import (
 from spml_core.methods.presets import PRESETS, preset, preset_source, preset_training
 
 __all__ = [
-    "LossMethod", "Method", "PRESETS", "Step", "available", "build", "defaults", "get", "names", "preset",
+    "PRESETS", "LossMethod", "Method", "Step", "available", "build", "defaults", "get", "names", "preset",
     "preset_source", "preset_training", "register", "source_digest",
 ]  # fmt: skip

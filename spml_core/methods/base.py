@@ -166,7 +166,10 @@ def _source_digest(name: str) -> str:
         if key in seen:
             continue
         seen[key] = _code(item)
-        scope = {**vars(inspect.getmodule(item)), **vars(losses)}
+        scopes = (
+            vars(inspect.getmodule(item)),
+            vars(losses),
+        )  # `fused` is a function in one, a module in the other
         nodes = list(ast.walk(ast.parse(seen[key])))
         words = {n.id for n in nodes if isinstance(n, ast.Name)} | {
             n.attr for n in nodes if isinstance(n, ast.Attribute)
@@ -174,6 +177,7 @@ def _source_digest(name: str) -> str:
         queue += [
             f
             for w in words
+            for scope in scopes
             if inspect.isfunction(f := scope.get(w)) and f.__module__.startswith(losses.__name__)
         ]
     return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
-
 import torch
 
 from spml_core import losses
+from spml_core.losses.select import count_of
 from spml_core.methods.base import Method, Step, register
 from spml_core.methods.memory import Memory, check_number
-
-
-def _count(delta: float, logits: torch.Tensor, epochs: int) -> int:
-    """ceil(N C epochs delta), exactly: 0.1 counts as 1/10, not as the binary number next to it."""
-    return math.ceil(Fraction(str(float(delta))) * logits.numel() * epochs)
 
 
 class _Growing(Method):
@@ -25,7 +18,7 @@ class _Growing(Method):
         super().__init__(num_classes, num_examples, delta=delta)
 
     def count(self, logits: torch.Tensor, step: Step) -> int:
-        return _count(self.hyperparameters["delta"], logits, step.epoch - 1)
+        return count_of(self.hyperparameters["delta"], logits.numel() * (step.epoch - 1))
 
 
 @register("ll_r")
@@ -92,7 +85,7 @@ class LLCp(Memory):
         index = self.rows(step, logits)
         corrected = self.corrected[index]
         if step.epoch > 1:
-            k = _count(self.hyperparameters["delta"], logits, 1)
+            k = count_of(self.hyperparameters["delta"], logits.numel())
             known = losses.as_positive(observed, corrected)
             corrected = corrected | losses.large_losses(logits, known, k=k)
             self.corrected[index] = corrected

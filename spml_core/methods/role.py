@@ -59,6 +59,6 @@ class ROLE(Memory):
         return [{"params": [self.estimator], "lr": lr * self.hyperparameters["lr_factor"]}]
 
     def forward(self, logits, observed, step):
-        estimates = self.estimator[self.rows(step, logits)]
+        estimates = self.estimator.index_select(0, self.rows(step, logits))
         options = {k: self.hyperparameters[k] for k in ("expected_positives", "log_floor")}
         return losses.role(logits, estimates, observed, **options)
