@@ -108,6 +108,14 @@ def tree(folder):
 # --- loaded or trained ---
 
 
+def test_the_state_of_a_method_is_kept(small, tmp_path, finished):
+    kept = run(small(method="ll_cp", params={"delta": 0.1}, epochs=2), root=tmp_path)
+    state = kept.method_state()
+    assert state["corrected"].shape == kept.observed("train").shape
+    assert bool(state["corrected"].any()) == (kept.summary["best_epoch"] == 2)
+    assert finished.method_state() == {}
+
+
 def test_second_call_loads(small, tmp_path, trained, monkeypatch):
     first = run(small(), root=tmp_path)
     before = {file: (tmp_path / file).stat().st_mtime_ns for file in tree(tmp_path)}
