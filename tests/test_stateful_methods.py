@@ -1,6 +1,7 @@
 """Methods that remember: what they change when, what they save, and that it is the authors' number."""
 
 import copy
+import importlib
 import json
 import math
 from types import SimpleNamespace
@@ -79,6 +80,26 @@ def test_golden_rows(golden, name, double):
             if key in case:
                 wanted = torch.tensor(case[key], dtype=torch.float64)
                 torch.testing.assert_close(found.double(), wanted, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "name, module, function",
+    [
+        ("ll_cp", "spml_core.methods.large_loss", "count_of"),
+        ("em_apl", "spml_core.methods.pseudo", "lowest"),
+        ("em_apl", "spml_core.losses.pseudo", "fused"),
+        ("role", "spml_core.losses.role", "_fit_and_slope"),
+    ],
+)
+def test_all_code_that_decides_is_in_the_digest(monkeypatch, name, module, function):
+    def other(*args):
+        return args
+
+    module = importlib.import_module(module)
+    other.__module__ = getattr(module, function).__module__
+    before = methods.source_digest(name), methods.source_digest("an")
+    monkeypatch.setattr(module, function, other)
+    assert methods.source_digest(name) != before[0] and methods.source_digest("an") == before[1]
 
 
 # --- Large Loss ---

@@ -166,10 +166,8 @@ def _source_digest(name: str) -> str:
         if key in seen:
             continue
         seen[key] = _code(item)
-        scopes = (
-            vars(inspect.getmodule(item)),
-            vars(losses),
-        )  # `fused` is a function in one, a module in the other
+        # Both, since a name may be a function in the one and a module in the other, like `fused`.
+        scopes = (vars(inspect.getmodule(item)), vars(losses))
         nodes = list(ast.walk(ast.parse(seen[key])))
         words = {n.id for n in nodes if isinstance(n, ast.Name)} | {
             n.attr for n in nodes if isinstance(n, ast.Attribute)
