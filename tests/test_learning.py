@@ -7,8 +7,9 @@ from spml_core.runs import Experiment, run
 
 K = 1.5  # positives an image, of 10 classes
 NEEDED = {name: {"expected_positives": K} for name in ("epr", "role", "en")}
-# What does not learn from one positive an image, with the reason in its docstring.
-EXPECTED_TO_FAIL = ()
+# Entropy minimisation drives unobserved labels to certainty, and positives are the only push there is: all end at 1
+# (EM Table 1 reports the same collapse).
+EXPECTED_TO_FAIL = ("ent_min",)
 
 
 @pytest.mark.slow
