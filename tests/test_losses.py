@@ -1,16 +1,14 @@
 """Every loss over one table: add a loss by adding its equation and its rows."""
 
 import math
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from benchmarks import losses as benchmark
 from spml_core import losses, methods
 from spml_core.losses import terms
 from spml_core.methods import Step, build
@@ -522,6 +520,17 @@ def test_second_derivative_of_gr():
         )
 
 
+def test_released_style_is_the_same_loss():
+    """What the benchmark calls slow computes the same numbers."""
+    logits, observed = batch(6, 5, values=(1, 0))
+    for got, expected in zip(
+        value_and_grad(benchmark.released_gr, logits, observed, **GR_VOC),
+        value_and_grad(losses.gr, logits, observed, q1=0.0, log_floor=1e-7, **GR_VOC),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", FUSED)
 def test_gradgradcheck(name):
     logits, observed = batch(3, 4)
@@ -568,36 +577,9 @@ def test_no_gradient_asked_for(name):
         torch.testing.assert_close(loss(logits.requires_grad_(), observed, **params), value, rtol=0, atol=0)
 
 
-class Peak(TorchDispatchMode):
-    """Most bytes of tensors alive at once, among those made inside. (tracemalloc sees Python's memory only.)"""
-
-    def __init__(self):
-        super().__init__()
-        self.alive, self.peak = {}, 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                key = storage._cdata
-                if key not in self.alive:
-                    self.alive[key] = storage.nbytes()
-                    weakref.finalize(storage, self.alive.pop, key, None)
-        self.peak = max(self.peak, sum(self.alive.values()))
-        return out
-
-
 def test_gr_memory():
-    """At most 4 tensors of the input's size beyond input and gradient."""
-    for size in ((256, 1000), (1024, 567)):
-        logits, observed = batch(*size, torch.float32)
-        observed = observed.float()
-        logits.requires_grad_()
-        with Peak() as peak:
-            losses.gr(logits, observed, **GR_VOC).backward()
-        beyond = peak.peak / (4 * logits.numel()) - 1
-        assert 1 < beyond <= 4, beyond
+    """At most 4 tensors of the input's size beyond input and gradient, for a batch of several blocks."""
+    assert 1 <= benchmark.peak_memory(losses.gr, GR_VOC, (1024, 567)) <= 4
 
 
 # The parts that are not a loss by themselves.

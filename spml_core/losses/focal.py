@@ -90,14 +90,16 @@ def _asl_and_slope(z: Tensor, positive: Tensor, gamma_pos: float, gamma_neg: flo
     log_p = logsigmoid(z)
     p = torch.exp(log_p)
     power = torch.exp(gamma_pos * (log_p - z))
-    focal, focal_slope = -power * log_p, power * (gamma_pos * p * log_p + p - 1)
+    loss, slope = -power * log_p, power * (gamma_pos * p * log_p + p - 1)
     # A power's slope at 0 may be infinite; the clamp cuts it off far below what p - margin can resolve.
     p_m = (p - margin).clamp(min=torch.finfo(z.dtype).eps ** 2)
     log_not = log_prob(-z, margin).clamp(max=0)
     power = p_m ** (gamma_neg - 1)
-    slope = (power * p_m * torch.exp(-log_not) - gamma_neg * power * log_not) * p * (1 - p) * (p > margin)
+    negative_slope = (
+        (power * p_m * torch.exp(-log_not) - gamma_neg * power * log_not) * p * (1 - p) * (p > margin)
+    )
     negative = -power * p_m * log_not
-    return torch.lerp(negative, focal, positive), torch.lerp(slope, focal_slope, positive)
+    return torch.lerp(negative, loss, positive), torch.lerp(negative_slope, slope, positive)
 
 
 def focal_margin(
@@ -164,11 +166,11 @@ def _hill_and_slope(z: Tensor, positive: Tensor, shift: Tensor, lam: float, gamm
     log_p = logsigmoid(x)
     p = torch.exp(log_p)
     power = torch.exp(gamma * (log_p - x))  # (1 - p)^gamma
-    focal, focal_slope = -power * log_p, power * (gamma * p * log_p + p - 1)
+    loss, slope = -power * log_p, power * (gamma * p * log_p + p - 1)
     p = torch.sigmoid(z)
     square = p**2
-    hill, hill_slope = (lam - p) * square, square * (1 - p) * (2 * lam - 3 * p)
-    return torch.lerp(hill, focal, positive), torch.lerp(hill_slope, focal_slope, positive)
+    negative, negative_slope = (lam - p) * square, square * (1 - p) * (2 * lam - 3 * p)
+    return torch.lerp(negative, loss, positive), torch.lerp(negative_slope, slope, positive)
 
 
 def splc(
