@@ -1,6 +1,7 @@
 """Every loss over one table: add a loss by adding its equation and its rows."""
 
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -567,6 +568,21 @@ def test_gr_with_trainable_constants():
     assert w.grad.item() == pytest.approx((up - down).item() / (2 * step), rel=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler on a CPU")
+@pytest.mark.parametrize("params", [GR_VOC, {**GR_STEEP, "log_floor": 1e-7}], ids=["voc", "steep"])
+def test_compiled_gr(params):
+    logits, observed = batch(64, 20, torch.float32)
+    compiled = torch.compile(losses.gr, fullgraph=True, dynamic=False)
+    for z in (logits, 1e3 * logits):
+        for got, expected in zip(
+            value_and_grad(compiled, z, observed, **params),
+            value_and_grad(losses.gr, z, observed, **params),
+            strict=True,
+        ):
+            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("name", FUSED)
 def test_no_gradient_asked_for(name):
     logits, observed = batch(6, 5)
@@ -815,6 +831,19 @@ def test_one_image_or_one_class(row, shape):
         return
     value, grad = value_and_grad(row, logits, observed)
     assert value.isfinite() and value.ndim == 0 and grad.isfinite().all()
+
+
+@each_row
+@pytest.mark.parametrize("label", [1, 0, -1])
+def test_batches_of_one_kind_of_label(row, label):
+    """All observed, none observed: the same entries as in a mixed batch."""
+    if row.name == "epr":
+        row = Row("iun", paper_iun, {"log_floor": row.params.get("log_floor", 0.0)})
+    logits, observed = batch(6, 4)
+    mixed = row(logits, observed, reduction="none")
+    value, grad = value_and_grad(row, logits, torch.full((6, 4), label), reduction="none")
+    assert value.isfinite().all() and grad.isfinite().all()
+    torch.testing.assert_close(value[observed == label], mixed[observed == label])
 
 
 @each_row
