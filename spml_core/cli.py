@@ -18,6 +18,7 @@ def main():
     spml train --method gr                one experiment on the digits
     spml train --method an --method gr --seed 0 --seed 1
                                           four of them, and a table
+    spml methods                          every loss there is; spml methods gr describes one
     """
 
 
@@ -159,6 +160,50 @@ def _results(methods, runs, num_seeds: int) -> str:
     return (
         f"{_table(rows)}\nAP: {first['definition']}. Epoch chosen on {first['val_labels']} validation labels."
     )
+
+
+@main.command()
+@click.argument("name", required=False)
+def methods(name):
+    """List the methods, or describe one.
+
+    \b
+    spml methods             a row a method
+    spml methods gr          equation, parameters, published values, deviations
+    """
+    from spml_core import methods
+
+    if name is None:
+        click.echo(_table(list(methods.available().items())))
+        return
+    try:
+        click.echo(_describe_method(name))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _describe_method(name: str) -> str:
+    import inspect
+
+    from spml_core import losses, methods
+
+    cls = methods.get(name)
+    parts = [f"{name}: {inspect.getdoc(cls)}"]
+    if loss := getattr(cls, "loss", getattr(losses, name, None)):  # where there is one, it has the equation
+        parts.append(f"losses.{loss.__name__}: {inspect.getdoc(loss)}")
+    rows = [(f"  {k}", repr(v)) for k, v in methods.defaults(name).items()]
+    parts.append("Parameters and defaults\n" + (_table(rows) if rows else "  none"))
+    published = methods.PRESETS.get(name)
+    if published is None:
+        parts.append("Published hyperparameters: none")
+    else:
+        datasets = list(published.params)
+        rows = [("", *datasets)] + [
+            (f"  {k}", *(str(published.params[d][k]) for d in datasets))
+            for k in published.params[datasets[0]]
+        ]
+        parts.append(f"Published hyperparameters: {published.source}\n{_table(rows)}")
+    return "\n\n".join(parts)
 
 
 def _values(pairs: tuple[tuple[str, str], ...]) -> dict:

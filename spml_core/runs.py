@@ -94,7 +94,8 @@ class Experiment:
             ValueError: a name, option or value that cannot be; raised before any work.
         """
         data.check_name(self.dataset)
-        chosen = methods.build(self.method, num_classes=2, num_examples=1, **self.params)
+        # The number of classes is not known yet: large enough for any expected number of positives.
+        chosen = methods.build(self.method, num_classes=10_000, num_examples=1, **self.params)
         if self.val_labels not in VAL_LABELS:
             raise ValueError(f"unknown val_labels {self.val_labels!r}: use one of {', '.join(VAL_LABELS)}")
         if self.protocol not in labels.PROTOCOLS:
@@ -117,6 +118,7 @@ class Experiment:
         if full.dataset == "digits" and full.mode == "linear":
             raise ValueError("dataset 'digits' has no frozen features: mode 'linear' needs dataset 'folder'")
         full.training  # noqa: B018  checks the numbers
+        chosen.check(full.epochs)
         return full
 
     @property
@@ -195,6 +197,11 @@ class Run:
     def weights(self) -> dict:
         """State of the model at the best epoch."""
         return load_weights(self.path / "model.safetensors")
+
+    def method_state(self) -> dict:
+        """State of the method at the best epoch: label estimates, pseudo-labels, ...; empty if it keeps none."""
+        path = self.path / "method.safetensors"
+        return load_weights(path) if path.exists() else {}
 
     def _labels(self, name: str) -> np.ndarray:
         arrays = load_file(self.path / "labels.safetensors")
@@ -314,6 +321,8 @@ def _train(experiment: Experiment, dataset: data.Dataset, folder: Path, progress
     save_file(logits, folder / "logits.safetensors")
     save_file(truth | {f"{k}/observed": v for k, v in observed.items()}, folder / "labels.safetensors")
     save_weights(fitted.model.state_dict(), folder / "model.safetensors")
+    if state := fitted.method.state_dict():
+        save_weights(state, folder / "method.safetensors")
     pd.DataFrame(fitted.history).to_csv(folder / "history.csv", index=False)
     manifest = _write_manifest(folder / "labels.csv", parts, observed, classes)
     _write_json(folder / "classes.json", list(classes))

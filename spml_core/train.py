@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from spml_core import metrics
+from spml_core.augment import stack_views
 from spml_core.methods import Method, Step
 
 # Of what lightning-fabric takes; named here so that a wrong one is an error before any work.
@@ -68,11 +69,12 @@ class Fitted:
     Attributes:
         history: a row for each epoch from 0 (before training): epoch, train_loss, val_map (percent), seconds.
         val_logits: (epochs + 1) arrays (N, C) float32, from epoch 0.
-        best_epoch: the first epoch, from 1, with the highest val_map; `model` holds its weights.
+        best_epoch: the first epoch, from 1, with the highest val_map; `model` holds its weights, `method` its state.
         device: name of the device that trained.
     """
 
     model: nn.Module
+    method: Method
     history: list[dict]
     val_logits: list[np.ndarray]
     best_epoch: int
@@ -98,21 +100,26 @@ def fit(
         title: what the progress bar says.
 
     Raises:
-        ValueError: no validation label is positive, so that nothing can choose the epoch.
+        ValueError: no validation label is positive, so that nothing can choose the epoch, or the method cannot do its
+            work in so many epochs.
         FloatingPointError: the loss or the logits became NaN or infinite; names the epoch.
     """
     if not np.any(val[1] == 1):
         raise ValueError(
             f"none of the {len(val[1])} validation images has a positive label: mAP is undefined"
         )
+    method.check(config.epochs)
     from lightning_fabric import Fabric  # sets an environment variable when imported
 
     fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
     (inputs, observed), method = train, method.to(fabric.device)
     inputs, observed = inputs.to(fabric.device), observed.to(fabric.device)
-    optimizer = torch.optim.Adam([*model.parameters(), *method.parameters()], lr=config.lr)
-    model, optimizer = fabric.setup(model, optimizer)
+    model, *optimizers = fabric.setup(model, *_optimizers(model, method, config.lr))
+    method.start(model.module, observed)
+    restart = method.restart_epoch(config.epochs)
+    initial = copy.deepcopy(model.module.state_dict()) if restart else None
     order = torch.Generator().manual_seed(config.seed)
+    noise = torch.Generator(fabric.device).manual_seed(config.seed + 1)  # of the views, a stream of its own
     history, val_logits, best = [], [], (-1.0, 0, None)
 
     steps = config.epochs * -(-len(inputs) // config.batch_size)
@@ -127,17 +134,26 @@ def fit(
     with bar, _threads(config.threads):
         for epoch in range(config.epochs + 1):
             start, total = time.perf_counter(), torch.zeros((), device=fabric.device)
+            if restart and epoch == restart:
+                model.module.load_state_dict(initial)
+                best = (-1.0, 0, None)
+                for optimizer in optimizers:
+                    optimizer.state.clear()
             model.train()
             batches = (
                 torch.randperm(len(inputs), generator=order).split(int(config.batch_size)) if epoch else ()
             )
             for index in batches:
                 index = index.to(fabric.device)
-                logits = model(inputs[index])
-                loss = method(logits.float(), observed[index], Step(epoch, config.epochs, index))
-                optimizer.zero_grad()
+                logits = model(stack_views(inputs[index], method.views, noise)).float()
+                if method.views > 1:
+                    logits = logits.unflatten(0, (method.views, -1))  # (views, N, C)
+                loss = method(logits, observed[index], Step(epoch, config.epochs, index))
+                for optimizer in optimizers:
+                    optimizer.zero_grad()
                 fabric.backward(loss)
-                optimizer.step()
+                for optimizer in optimizers:
+                    optimizer.step()
                 total += loss.detach() * len(index)
                 bar.update()
             train_loss = float(total) / len(inputs) if epoch else float("nan")
@@ -154,11 +170,20 @@ def fit(
             history.append({"epoch": epoch, "train_loss": train_loss, "val_map": val_map, "seconds": seconds})
             bar.set_postfix_str(f"epoch {epoch}/{config.epochs}, validation mAP {val_map:.1f}")
             if epoch and val_map > best[0]:
-                best = (val_map, epoch, copy.deepcopy(model.module.state_dict()))
-            if epoch and config.stop_drop is not None and val_map < best[0] - config.stop_drop:
+                states = (model.module.state_dict(), method.state_dict())
+                best = (val_map, epoch, copy.deepcopy(states))
+            stoppable = epoch >= max(restart, 1) and config.stop_drop is not None
+            if stoppable and val_map < best[0] - config.stop_drop:
                 break
-    model.module.load_state_dict(best[2])
-    return Fitted(model.module, history, val_logits, best[1], _device_name(fabric.device))
+    model.module.load_state_dict(best[2][0])
+    method.load_state_dict(best[2][1])
+    return Fitted(model.module, method, history, val_logits, best[1], _device_name(fabric.device))
+
+
+def _optimizers(model: nn.Module, method: Method, lr: float) -> list[torch.optim.Optimizer]:
+    adam = torch.optim.Adam([{"params": list(model.parameters())}, *method.param_groups(lr)], lr=lr)
+    own = method.own_optimizer(lr)
+    return [adam] if own is None else [adam, own]
 
 
 @torch.inference_mode()

@@ -1,6 +1,7 @@
 """Every loss over one table: add a loss by adding its equation and its rows."""
 
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -8,7 +9,9 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+from benchmarks import losses as benchmark
 from spml_core import losses, methods
+from spml_core.losses import terms
 from spml_core.methods import Step, build
 
 STEP = Step(epoch=1, num_epochs=1)  # every pair of the table is constant, so any step will do
@@ -28,6 +31,78 @@ def paper_wan(p, s, num_classes, weight=None, log_floor=0.0):
     if weight is None:
         weight = 1 / (num_classes - 1)
     return paper_an(p, s, num_classes, log_floor) * (weight if s == 0 else 1)
+
+
+def paper_iun(p, s, num_classes, log_floor=0.0):
+    """EM 4.1: unobserved labels are ignored."""
+    return paper_an(p, s, num_classes, log_floor) if s else 0.0
+
+
+def paper_dw(p, s, num_classes, weight=0.1, log_floor=0.0):
+    """EM B.2."""
+    return paper_wan(p, s, num_classes, weight, log_floor)
+
+
+def paper_an_ls(p, s, num_classes, smoothing=0.1, log_floor=0.0):
+    """LASD appendix A.2.2 with eps / 2 = smoothing."""
+    target = {1: 1 - smoothing, 0: smoothing, -1: 0}[s]
+    return -target * math.log(p + log_floor) - (1 - target) * math.log(1 - p + log_floor)
+
+
+def paper_n_ls(p, s, num_classes, smoothing=0.1, log_floor=0.0):
+    """EM 4.1: smoothing for only assumed negative labels."""
+    return paper_an_ls(p, s, num_classes, smoothing if s == 0 else 0.0, log_floor)
+
+
+def paper_ent_min(p, s, num_classes, alpha=0.01, log_floor=0.0):
+    return paper_em(p, s, num_classes, -alpha, log_floor)
+
+
+def paper_focal(p, s, num_classes, gamma=2.0, alpha=None):
+    """Hill Eq. 3."""
+    loss = -((1 - p) ** gamma) * math.log(p) if s == 1 else -(p**gamma) * math.log(1 - p)
+    return loss * (1 if alpha is None else alpha if s == 1 else 1 - alpha)
+
+
+def paper_asl(p, s, num_classes, gamma_pos=0.0, gamma_neg=4.0, margin=0.0):
+    """LASD appendix A.2.2."""
+    if s == 1:
+        return -((1 - p) ** gamma_pos) * math.log(p)
+    p_m = max(p - margin, 0)
+    return -(p_m**gamma_neg) * math.log(1 - p_m)
+
+
+def paper_asl_ps(p, s, num_classes, margin=0.05, **params):
+    return paper_asl(p, s, num_classes, margin=margin, **params)
+
+
+def shifted(p, margin):
+    return 1 / (1 + math.exp(-(math.log(p / (1 - p)) - margin)))
+
+
+def paper_focal_margin(p, s, num_classes, margin=1.0, gamma=2.0):
+    """Hill Eq. 11 (positives), Eq. 3 (negatives)."""
+    return paper_focal(shifted(p, margin) if s == 1 else p, s, num_classes, gamma)
+
+
+def paper_mse(p, s, num_classes):
+    """Hill III-C, Table VI."""
+    return -math.log(p) if s == 1 else p**2
+
+
+def paper_splc(p, s, num_classes, tau=0.6, base="bce"):
+    """Hill Eq. 9, 10."""
+    papers = {"bce": paper_an, "focal": paper_focal, "asl": paper_asl, "focal_margin": paper_focal_margin}
+    return papers[base](p, 1 if s == 0 and p > tau else s, num_classes)
+
+
+def paper_fm_splc(
+    p, s, num_classes, tau=0.6, margin=1.0, gamma=2.0, negative="focal", lam=1.5, shift_corrected=False
+):
+    """Hill Eq. 10, 11; GR Eq. 25."""
+    if s == 1 or (s == 0 and p > tau):
+        return paper_focal(shifted(p, margin) if s == 1 or shift_corrected else p, 1, num_classes, gamma)
+    return (lam - p) * p**2 if negative == "hill" else paper_focal(p, 0, num_classes, gamma)
 
 
 def paper_em(p, s, num_classes, alpha=0.2, log_floor=0.0):
@@ -57,9 +132,12 @@ def paper_hill(p, s, num_classes, lam=1.5, margin=1.0, gamma=2.0):
     """Hill Eq. 11 (positives), Eq. 5 (negatives)."""
     if s != 1:
         return (lam - p) * p**2
-    z = math.log(p / (1 - p))
-    p_m = 1 / (1 + math.exp(-(z - margin)))
-    return -((1 - p_m) ** gamma) * math.log(p_m)
+    return paper_focal_margin(p, s, num_classes, margin, gamma)
+
+
+def paper_epr(p, s, num_classes, expected_positives, weight=1.0, log_floor=0.0):
+    """LASD appendix A.2.2; its regulariser R_k has a test of its own, and weight 0 in the slow loop."""
+    return paper_iun(p, s, num_classes, log_floor)
 
 
 @dataclass(frozen=True)
@@ -82,6 +160,29 @@ CONSTANT_K_V = {"w": 0.0, "sigma": 1e30}
 
 TABLE = [
     Row("bce", paper_an),
+    Row("iun", paper_iun),
+    Row("iun", paper_iun, {"log_floor": 1e-5}),
+    Row("dw", paper_dw),
+    Row("dw", paper_dw, {"weight": 0.02, "log_floor": 1e-5}),
+    Row("an_ls", paper_an_ls),
+    Row("an_ls", paper_an_ls, {"smoothing": 0.3, "log_floor": 1e-5}),
+    Row("n_ls", paper_n_ls),
+    Row("n_ls", paper_n_ls, {"smoothing": 0.3, "log_floor": 1e-5}),
+    Row("ent_min", paper_ent_min),
+    Row("ent_min", paper_ent_min, {"alpha": 0.9, "log_floor": 1e-5}),
+    Row("epr", paper_epr, {"expected_positives": 1.0}),
+    Row("epr", paper_epr, {"expected_positives": 1.0, "log_floor": 1e-5}),
+    Row("focal", paper_focal),
+    Row("focal", paper_focal, {"gamma": 0.5, "alpha": 0.75}),
+    Row("asl", paper_asl),
+    Row("asl", paper_asl, {"gamma_pos": 1.0, "gamma_neg": 0.5}),
+    Row("asl", paper_asl, {"gamma_pos": 0.5, "gamma_neg": 0.5, "margin": 0.2}),
+    Row("asl_ps", paper_asl_ps),
+    Row("focal_margin", paper_focal_margin),
+    Row("mse", paper_mse),
+    *(Row("splc", paper_splc, {"base": base}) for base in ("bce", "focal", "asl", "focal_margin")),
+    Row("fm_splc", paper_fm_splc),
+    Row("fm_splc", paper_fm_splc, {"tau": 0.3, "negative": "hill", "shift_corrected": True}),
     Row("an", paper_an),
     Row("an", paper_an, {"log_floor": 1e-5}),
     Row("wan", paper_wan),
@@ -123,13 +224,13 @@ def value_and_grad(loss, logits, observed, **more):
 
 def test_the_table_has_every_registered_loss():
     stateless = [n for n in methods.names() if issubclass(methods.get(n), methods.LossMethod)]
-    assert set(stateless) <= set(NAMES)
+    assert {*stateless, "splc", "fm_splc", "gr"} <= set(NAMES)
 
 
 # What the papers and the authors' code say.
 
 
-@pytest.mark.parametrize("name", ["an", "wan", "em", "gr", "hill"])
+@pytest.mark.parametrize("name", ["an", "an_ls", "wan", "em", "epr", "asl", "gr", "hill", "fm_splc"])
 @pytest.mark.parametrize("through", ["function", "method"])
 def test_golden_value_and_gradient(golden, name, through):
     logits = torch.tensor(golden["logits"], dtype=torch.float64)
@@ -139,6 +240,8 @@ def test_golden_value_and_gradient(golden, name, through):
     for case in cases:
         if through == "function":
             constants = {k: v[0] if isinstance(v, list) else v for k, v in case["params"].items()}
+            if name == "fm_splc":
+                constants["correct"] = case["epoch"] > 1
             value, grad = value_and_grad(getattr(losses, name), logits, observed, **constants)
         else:
             method = build(name, num_classes=9, num_examples=6, **case["params"])
@@ -151,7 +254,8 @@ def test_golden_value_and_gradient(golden, name, through):
 @each_row
 def test_slow_loop_from_the_paper(row):
     logits, observed = batch(6, 5)
-    loss = row(logits, observed, reduction="none")
+    more = {"weight": 0.0} if row.name == "epr" else {}
+    loss = row(logits, observed, reduction="none", **more)
     for n, c in torch.cartesian_prod(torch.arange(6), torch.arange(5)):
         p = 1 / (1 + math.exp(-logits[n, c].item()))
         expected = row.paper(p, observed[n, c].item(), 5, **row.params)
@@ -186,6 +290,15 @@ def test_em_gradient_is_equation_5():
     torch.testing.assert_close(grad, -0.3 * e * torch.log(e) / (1 + e) ** 2, rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.parametrize("loss, params", [("em", {"alpha": 1.0}), ("hill", {"lam": 1.5})])
+def test_gr_equations_31_and_33(loss, params):
+    z = torch.linspace(-8, 8, 65, dtype=torch.float64)[:, None]
+    _, grad = value_and_grad(getattr(losses, loss), z, torch.zeros_like(z), reduction="sum", **params)
+    p = torch.sigmoid(z)
+    expected = torch.log(p / (1 - p)) * p * (1 - p) if loss == "em" else 3 * p**2 * (1 - p) ** 2
+    torch.testing.assert_close(grad, expected, rtol=1e-6, atol=1e-9)
+
+
 def test_hill_negative_is_steepest_at_one_half():
     """Hill chooses lambda = 1.5 so that the second derivative in the logit vanishes at p = 0.5."""
     z = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
@@ -199,6 +312,26 @@ FLAT = {"w": 0.0, "mu": 0.5, "sigma": math.inf, "q1": 0.0, "q2": 0.0}
 LIMITS = [
     ("wan weight 1 is an", "wan", {"weight": 1.0}, "an", {}),
     ("bce is an", "bce", {}, "an", {}),
+    ("dw is wan", "dw", {"weight": 0.3}, "wan", {"weight": 0.3}),
+    ("iun is wan without negatives", "iun", {}, "wan", {"weight": 0.0}),
+    ("an_ls 0 is an", "an_ls", {"smoothing": 0.0}, "an", {}),
+    ("n_ls 0 is an", "n_ls", {"smoothing": 0.0}, "an", {}),
+    ("focal 0 is bce", "focal", {"gamma": 0.0}, "bce", {}),
+    ("asl 0 0 0 is bce", "asl", {"gamma_pos": 0.0, "gamma_neg": 0.0, "margin": 0.0}, "bce", {}),
+    ("asl with equal gammas is focal", "asl", {"gamma_pos": 2.0, "gamma_neg": 2.0}, "focal", {}),
+    ("asl with hardly a margin is asl", "asl", {"margin": 1e-12}, "asl", {}),
+    ("asl_ps is asl with margin", "asl_ps", {}, "asl", {"margin": 0.05}),
+    ("focal margin 0 is focal", "focal_margin", {"margin": 0.0}, "focal", {}),
+    ("splc tau 1 is bce", "splc", {"tau": 1.0}, "bce", {}),
+    ("splc tau 1 is focal", "splc", {"tau": 1.0, "base": "focal"}, "focal", {}),
+    ("splc tau 1 is asl", "splc", {"tau": 1.0, "base": "asl"}, "asl", {}),
+    ("splc tau 1 is focal margin", "splc", {"tau": 1.0, "base": "focal_margin"}, "focal_margin", {}),
+    ("fm_splc tau 1 is focal margin", "fm_splc", {"tau": 1.0}, "focal_margin", {}),
+    ("fm_splc tau 1 with hill is hill", "fm_splc", {"tau": 1.0, "negative": "hill"}, "hill", {}),
+    ("uncorrected splc is its base", "splc", {"tau": 0.1, "correct": False}, "bce", {}),
+    ("fm_splc of Eq. 10", "fm_splc", {"shift_corrected": True}, "splc", {"base": "focal_margin"}),
+    ("ent_min is em turned round", "ent_min", {"alpha": 0.0}, "em", {"alpha": 0.0}),
+    ("epr without its penalty is iun", "epr", {"expected_positives": 1.0, "weight": 0.0}, "iun", {}),
     ("em without entropy is wan without negatives", "em", {"alpha": 0.0}, "wan", {"weight": 0.0}),
     ("gr k=0 v=1 q=0 is an", "gr", {**FLAT, "b": -math.inf, "q3": 0.0}, "an", {}),
     ("gr k=0 v=1 q to 0 is an", "gr", {**FLAT, "b": -math.inf, "q1": 1e-9, "q3": 1e-9}, "an", {}),
@@ -214,6 +347,320 @@ def test_limits(_, name, params, other, others):
         strict=True,
     ):
         torch.testing.assert_close(got, expected, rtol=1e-7, atol=1e-12)
+
+
+# GR Table 1: each loss is the frame of Eq. 5 with its own k, v and terms.
+
+
+def falsely(term, **params):
+    return lambda z: term(-z, **params)
+
+
+def truly(term, margin=0.0, **params):
+    return lambda z: term(z - margin, **params)
+
+
+CE = truly(terms.cross_entropy), falsely(terms.cross_entropy)
+FM = truly(terms.focal_term, margin=1.0, gamma=2.0)
+
+
+def above(tau, yes, no):
+    return lambda p: torch.where(p > tau, yes, no)
+
+
+def robust(q1, q2, q3):
+    return truly(terms.robust_term, q=q1), truly(terms.robust_term, q=q2), falsely(terms.robust_term, q=q3)
+
+
+UNIFIED = [  # name, parameters, then k, v, L1, L2, L3
+    ("an", {}, 0, 1, CE[0], None, CE[1]),
+    ("iun", {}, 0, 0, *CE, CE[1]),
+    ("wan", {}, 0, 1 / 4, CE[0], None, CE[1]),
+    ("em", {"alpha": 0.3}, 1, 0.3, CE[0], terms.negative_entropy, CE[1]),
+    ("ent_min", {"alpha": 0.3}, 1, -0.3, CE[0], terms.negative_entropy, CE[1]),
+    ("an_ls", {"smoothing": 0.0}, 0, 1, CE[0], CE[0], CE[1]),
+    ("n_ls", {"smoothing": 0.2}, 0.2, 1, CE[0], *CE),
+    ("focal", {}, 0, 1, truly(terms.focal_term, gamma=2), None, falsely(terms.focal_term, gamma=2)),
+    ("mse", {}, 0, 1, CE[0], None, terms.squared_error),
+    ("hill", {}, 0, 1, FM, None, terms.hill_term),  # Table 1 prints -log p for L1
+    ("splc", {}, above(0.6, 1.0, 0.0), 1, CE[0], *CE),
+    ("fm_splc", {"negative": "hill", "shift_corrected": True}, above(0.6, 1.0, 0.0), 1, FM, FM, terms.hill_term),
+    (  # what the authors released: Table 1 simplifies its second and third term
+        "fm_splc", {}, above(0.6, 1.0, 0.0), 1,
+        FM, truly(terms.focal_term, gamma=2), falsely(terms.focal_term, gamma=2),
+    ),
+    (
+        "gr", GR_VOC,
+        lambda p: torch.sigmoid(2.0 * p - 2.0), lambda p: torch.exp(-((p - 0.8) ** 2) / (2 * 0.5**2)),
+        *robust(0.01, 0.01, 1.0),
+    ),
+    (
+        "gr", GR_STEEP,
+        lambda p: torch.sigmoid(10.0 * p - 8.0), lambda p: torch.exp(-((p - 0.8) ** 2) / (2 * 0.5**2)),
+        *robust(0.0, 0.5, 0.7),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, params, k, v, l1, l2, l3", UNIFIED)
+def test_a_loss_is_an_instance_of_the_frame(name, params, k, v, l1, l2, l3):
+    logits, observed = batch(6, 5)
+    for got, expected in zip(
+        value_and_grad(losses.unified, logits, observed, k_hat=k, v=v, l1=l1, l2=l2, l3=l3, reduction="none"),
+        value_and_grad(getattr(losses, name), logits, observed, **params, reduction="none"),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_hill_of_table_1_has_plain_positives():
+    logits, observed = batch(6, 5)
+    table = losses.unified(logits, observed, 0, 1, CE[0], None, terms.hill_term, reduction="none")
+    direct, bce = (f(logits, observed, reduction="none") for f in (losses.hill, losses.bce))
+    torch.testing.assert_close(table, torch.where(observed > 0, bce, direct))
+    assert (table - direct)[observed > 0].abs().min() > 1e-3
+
+
+def test_en_of_table_1():
+    """Verelst et al.: an unobserved label counts as negative where p <= tau and not at all elsewhere."""
+    logits, observed = batch(6, 5)
+    negative = (observed == 0) & (torch.sigmoid(logits) <= 0.4)
+    table = losses.unified(logits, observed, 0, above(0.4, 0.0, 1.0), CE[0], *CE, reduction="none")
+    expected = losses.iun(logits, torch.where(negative, -1, observed), reduction="none")
+    torch.testing.assert_close(table, expected)
+    direct = losses.en(logits, observed, negative=negative, reduction="none")
+    torch.testing.assert_close(table, direct)
+
+
+def test_em_apl_of_table_1():
+    """EM Eq. 6-8: entropy where p > tau; elsewhere cross-entropy to a recorded soft label, weighted by beta."""
+    logits, observed = batch(6, 5)
+    soft = torch.where((observed == 0) & (torch.sigmoid(logits) <= 0.4), 0.1, 0.0).double()
+
+    def towards_soft(z):
+        return soft * CE[0](z) + (1 - soft) * CE[1](z)
+
+    table = losses.unified(
+        logits, observed, above(0.4, 1.0, 0.0), above(0.4, 0.2, 0.7),
+        CE[0], terms.negative_entropy, towards_soft, reduction="none",
+    )  # fmt: skip
+    direct = losses.em_apl(logits, observed, pseudo_negative=soft, alpha=0.2, beta=0.7, reduction="none")
+    torch.testing.assert_close(table, direct)
+
+
+def test_unified_takes_tensors_and_stops_the_gradient_of_p():
+    logits, observed = batch(6, 5)
+    k = torch.rand(5, dtype=torch.float64)
+    for got, expected in zip(
+        value_and_grad(losses.unified, logits, observed, k_hat=k, v=0.5, l1=CE[0], l2=CE[0], l3=CE[1]),
+        value_and_grad(
+            losses.unified,
+            logits,
+            observed,
+            k_hat=lambda p: 0 * p + k,
+            v=lambda p: 0.5,
+            l1=CE[0],
+            l2=CE[0],
+            l3=CE[1],
+        ),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, expected)
+    _, grad = value_and_grad(
+        losses.unified, logits, observed, k_hat=0, v=lambda p: p, l1=CE[0], l2=None, l3=CE[1]
+    )
+    _, unweighted = value_and_grad(losses.an, logits, observed)
+    torch.testing.assert_close(grad, torch.where(observed == 0, torch.sigmoid(logits), 1.0) * unweighted)
+
+
+# The forward pass of these computes the derivative too: against autograd through plain formulas.
+
+FUSED = ["gr", "hill", "em", "asl_ps"]
+
+
+def plain_gr(logits, observed, *, w, b, mu, sigma, q1=0.01, q2=0.01, q3=1.0, log_floor=0.0, reduction="mean"):
+    """GR in the frame of Eq. 5, differentiated by autograd."""
+
+    def term(q, sign):
+        return lambda z: terms.robust_term(sign * z, q, log_floor)
+
+    return losses.unified(
+        logits, observed, lambda p: torch.sigmoid(w * p + b), lambda p: torch.exp(-((p - mu) ** 2) / (2 * sigma**2)),
+        term(q1, 1), term(q2, 1), term(q3, -1), reduction=reduction,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "params", [GR_START, GR_VOC, {**GR_STEEP, "log_floor": 1e-7}, {**GR_VOC, "q1": 1.0, "q2": 0.0, "q3": 1.5}]
+)
+@pytest.mark.parametrize("dtype, size", [(torch.float64, (7, 5)), (torch.float32, (400, 300))])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_fused_gr_equals_the_plain_formula(params, dtype, size, reduction):
+    """400 x 300 entries are more than one block."""
+    logits, observed = batch(*size, dtype)
+    for got, expected in zip(
+        value_and_grad(losses.gr, logits, observed, reduction=reduction, **params),
+        value_and_grad(plain_gr, logits, observed, reduction=reduction, **params),
+        strict=True,
+    ):
+        precise = {"rtol": 1e-12, "atol": 1e-14} if dtype == torch.float64 else {"rtol": 2e-5, "atol": 1e-6}
+        torch.testing.assert_close(got, expected, **precise)
+
+
+def test_second_derivative_of_gr():
+    logits, observed = batch(4, 3)
+
+    def second(loss, **params):
+        z = logits.clone().requires_grad_()
+        (first,) = torch.autograd.grad(loss(z, observed, **params), z, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), z)[0]
+
+    for params in (GR_START, GR_VOC, {**GR_STEEP, "log_floor": 1e-7}):
+        torch.testing.assert_close(
+            second(losses.gr, **params), second(plain_gr, **params), rtol=1e-10, atol=1e-14
+        )
+
+
+def test_released_style_is_the_same_loss():
+    """What the benchmark calls slow computes the same numbers."""
+    logits, observed = batch(6, 5, values=(1, 0))
+    for got, expected in zip(
+        value_and_grad(benchmark.released_gr, logits, observed, **GR_VOC),
+        value_and_grad(losses.gr, logits, observed, q1=0.0, log_floor=1e-7, **GR_VOC),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_gradgradcheck(name):
+    logits, observed = batch(3, 4)
+    params = {**GR_VOC, **CONSTANT_K_V} if name == "gr" else {}
+    torch.autograd.gradgradcheck(
+        lambda z: getattr(losses, name)(z, observed, **params), logits.requires_grad_()
+    )
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_function_transforms(name):
+    """torch.func: one gradient an image, as influence functions and per-example clipping need it."""
+    logits, observed = batch(6, 5)
+    params = GR_VOC if name == "gr" else {}
+
+    def loss(z, s):
+        return getattr(losses, name)(z, s, reduction="sum", **params)
+
+    each = torch.func.vmap(torch.func.grad(loss))(logits, observed)
+    torch.testing.assert_close(each, value_and_grad(loss, logits, observed)[1])
+
+
+def test_gr_with_trainable_constants():
+    """A tensor among w, b, mu, sigma has its own gradient and changes nothing else."""
+    logits, observed = batch(6, 5)
+    w = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    value, grad = value_and_grad(losses.gr, logits, observed, **{**GR_VOC, "w": w})
+    for got, expected in zip(
+        (value, grad), value_and_grad(losses.gr, logits, observed, **GR_VOC), strict=True
+    ):
+        torch.testing.assert_close(got, expected)
+    step = 1e-6
+    up, down = (losses.gr(logits, observed, **{**GR_VOC, "w": 2.0 + d}) for d in (step, -step))
+    assert w.grad.item() == pytest.approx((up - down).item() / (2 * step), rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler on a CPU")
+@pytest.mark.parametrize("params", [GR_VOC, {**GR_STEEP, "log_floor": 1e-7}], ids=["voc", "steep"])
+def test_compiled_gr(params):
+    logits, observed = batch(64, 20, torch.float32)
+    compiled = torch.compile(losses.gr, fullgraph=True, dynamic=False)
+    for z in (logits, 1e3 * logits):
+        for got, expected in zip(
+            value_and_grad(compiled, z, observed, **params),
+            value_and_grad(losses.gr, z, observed, **params),
+            strict=True,
+        ):
+            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_no_gradient_asked_for(name):
+    logits, observed = batch(6, 5)
+    params = GR_VOC if name == "gr" else {}
+    loss = getattr(losses, name)
+    value, _ = value_and_grad(loss, logits, observed, **params)
+    with torch.no_grad():
+        torch.testing.assert_close(loss(logits.requires_grad_(), observed, **params), value, rtol=0, atol=0)
+
+
+def test_gr_memory():
+    """At most 4 tensors of the input's size beyond input and gradient, for a batch of several blocks."""
+    assert 1 <= benchmark.peak_memory(losses.gr, GR_VOC, (1024, 567)) <= 4
+
+
+# The parts that are not a loss by themselves.
+
+
+def test_expected_positives_penalty():
+    """LASD A.2.2: by hand, three classes and two images with 1.5 and 0.5 predicted positives."""
+    half = torch.zeros(2, 3, dtype=torch.float64)
+    half[1] = torch.tensor([0.0, -math.inf, -math.inf])
+    assert losses.expected_positives_penalty(half, 2.0).item() == pytest.approx(
+        ((1.5 + 0.5) / 2 - 2) ** 2 / 9
+    )
+    logits, observed = batch(6, 5)
+    loss = losses.epr(logits, observed, expected_positives=1.5, weight=0.3)
+    expected = losses.iun(logits, observed) + 0.3 * losses.expected_positives_penalty(logits, 1.5)
+    torch.testing.assert_close(loss, expected)
+    losses.epr(logits[:1], observed[:1], expected_positives=1.5)  # a batch of one image
+
+
+@pytest.mark.parametrize("k", [None, 0, -1.0, 4.5, math.nan])
+@pytest.mark.parametrize("through", ["function", "build"])
+def test_expected_positives_belong_to_the_data(k, through):
+    with pytest.raises(ValueError, match=r"expected_positives must be in \(0, 4\].*estimate"):
+        if through == "build":
+            build("epr", num_classes=4, expected_positives=k)
+        else:
+            losses.epr(*batch(), expected_positives=k)
+
+
+def test_lp_norm():
+    parameters = [torch.tensor([[3.0, -4.0]]), torch.tensor(-2.0)]
+    assert losses.lp_norm(parameters, 1).item() == 9
+    assert losses.lp_norm(iter(parameters), 2).item() == 29
+    for bad, match in ((parameters, "1 or 2, got 3"), ([], "no tensors")):
+        with pytest.raises(ValueError, match=match):
+            losses.lp_norm(bad, 3 if bad else 1)
+
+
+@pytest.mark.parametrize("name", ["splc", "fm_splc"])
+def test_correction_starts_at_its_epoch(name):
+    """Hill, "How to determine the certain time": after the first epoch."""
+    logits, observed = batch(6, 5)
+    off, on = (getattr(losses, name)(logits, observed, correct=c) for c in (False, True))
+    assert off != on
+    for first, starts in ((2, {"": 2}), (1, {"first_epoch": 1}), (4, {"first_epoch": 4})):
+        method = build(name, num_classes=5, **{k: v for k, v in starts.items() if k})
+        values = [method(logits, observed, Step(epoch, 5)) for epoch in range(1, 6)]
+        assert values == [off] * (first - 1) + [on] * (6 - first)
+    with pytest.raises(ValueError, match="first_epoch must be >= 1"):
+        build(name, num_classes=5, first_epoch=0)
+
+
+def test_correction_leaves_verified_negatives_and_takes_no_gradient():
+    logits = torch.full((1, 3), 5.0, dtype=torch.float64)
+    observed = torch.tensor([[1, 0, -1]])
+    _, grad = value_and_grad(losses.splc, logits, observed, reduction="sum")
+    p = torch.sigmoid(logits[0, 0])
+    torch.testing.assert_close(grad, torch.stack([p - 1, p - 1, p])[None])
+
+
+def test_asl_margin_discards_easy_negatives():
+    logits = torch.logit(torch.tensor([[0.04, 0.051, 0.3]], dtype=torch.float64))
+    value, grad = value_and_grad(losses.asl_ps, logits, torch.zeros(1, 3), reduction="none")
+    assert value[0, 0] == grad[0, 0] == 0
+    assert (value[0, 1:] > 0).all() and (grad[0, 1:] > 0).all()
 
 
 def test_hill_without_margin_is_focal_on_positives_and_mse_like_on_negatives():
@@ -308,6 +755,9 @@ def test_a_nan_logit_stays_where_it_is(row):
     logits, observed = batch()
     logits[1, 2] = math.nan
     value, grad = value_and_grad(row, logits, observed, reduction="none")
+    if row.name == "epr":  # its regulariser sees the batch as a whole
+        assert value.isnan().all() and grad.isnan().all()
+        return
     where = torch.zeros(5, 4, dtype=torch.bool)
     where[1, 2] = True
     assert torch.equal(value.isnan(), where)
@@ -353,14 +803,21 @@ def test_verified_negative_pushes_down(row):
     logits = torch.linspace(-20, 20, 41, dtype=torch.float64)[:, None].expand(-1, 2)
     value, grad = value_and_grad(row, logits, torch.full((41, 2), -1), reduction="none")
     lowest = -math.log1p(row.params.get("log_floor", 0.0))
-    assert (grad > 0).all() and (value >= lowest).all() and (value.diff(dim=0) > 0).all()
+    margin = row.params.get("margin", 0.05 if row.name == "asl_ps" else 0.0) if "asl" in row.name else 0.0
+    pays = torch.sigmoid(logits) > margin  # ASL lets negatives below its margin be
+    assert (grad >= 0).all() and (grad[pays] > 0).all() and (value >= lowest).all()
+    assert (value.diff(dim=0)[pays[1:]] > 0).all()
 
 
 @each_row
 def test_observed_positive_pushes_up(row):
     logits = torch.linspace(-20, 20, 41, dtype=torch.float64)[:, None].expand(-1, 2)
     params = {"gamma": 0.0} if row.name == "hill" else {}  # Focal margin fades on both sides of its peak
-    _, grad = value_and_grad(row, logits, torch.ones(41, 2), **params)
+    if row.name == "an_ls":
+        logits = logits[logits[:, 0] < 0]  # beyond 1 - smoothing a smoothed label pulls back
+    if row.name == "epr":
+        params = {"weight": 0.0}
+    _, grad = value_and_grad(row, logits, torch.ones(len(logits), 2), **params)
     assert (grad < 0).all()
 
 
@@ -374,6 +831,19 @@ def test_one_image_or_one_class(row, shape):
         return
     value, grad = value_and_grad(row, logits, observed)
     assert value.isfinite() and value.ndim == 0 and grad.isfinite().all()
+
+
+@each_row
+@pytest.mark.parametrize("label", [1, 0, -1])
+def test_batches_of_one_kind_of_label(row, label):
+    """All observed, none observed: the same entries as in a mixed batch."""
+    if row.name == "epr":
+        row = Row("iun", paper_iun, {"log_floor": row.params.get("log_floor", 0.0)})
+    logits, observed = batch(6, 4)
+    mixed = row(logits, observed, reduction="none")
+    value, grad = value_and_grad(row, logits, torch.full((6, 4), label), reduction="none")
+    assert value.isfinite().all() and grad.isfinite().all()
+    torch.testing.assert_close(value[observed == label], mixed[observed == label])
 
 
 @each_row
@@ -410,8 +880,9 @@ class Calls(TorchFunctionMode):
 def test_autocast(name):
     """CUDA autocast refuses cross-entropy of probabilities; a CPU cannot show that, but can look for the call."""
     logits, observed = batch(dtype=torch.bfloat16)
-    method = build(name, num_classes=4, num_examples=5)
-    step = Step(1, 1, torch.arange(5))
+    needs = {n: {"expected_positives": 1.5} for n in ("epr", "en", "role")}
+    method = build(name, num_classes=4, num_examples=5, **needs.get(name, {}))
+    step = Step(1, 10, torch.arange(5))
     with torch.autocast("cpu", torch.bfloat16), Calls() as calls:
         value, grad = value_and_grad(method, logits, observed, step=step)
     assert value.dtype == torch.float32 and grad.isfinite().all()
@@ -461,6 +932,20 @@ BAD_VALUES = [
     ("gr", {"q1": -0.01}),
     ("gr", {"q2": math.nan}),
     ("gr", {"q3": math.inf}),
+    ("dw", {"weight": 1.5}),
+    ("an_ls", {"smoothing": -0.1}),
+    ("n_ls", {"smoothing": 1.1}),
+    ("ent_min", {"alpha": -0.1}),
+    ("focal", {"gamma": -1.0}),
+    ("focal", {"alpha": 1.5}),
+    ("asl", {"gamma_pos": -1.0}),
+    ("asl", {"gamma_neg": math.inf}),
+    ("asl_ps", {"margin": 1.5}),
+    ("splc", {"tau": 1.5}),
+    ("splc", {"base": "mse"}),
+    ("fm_splc", {"tau": -0.1}),
+    ("fm_splc", {"margin": -1.0}),
+    ("fm_splc", {"negative": "asl"}),
     ("hill", {"lam": 0.5}),
     ("hill", {"margin": -1.0}),
     ("hill", {"gamma": -1.0}),

@@ -12,16 +12,32 @@ import torch
 
 import spml_core
 from spml_core import losses, methods
-from spml_core.methods import LossMethod, Method, Step, build, register, source_digest
+from spml_core.methods import LossMethod, Method, Step, base, build, register, source_digest
+from spml_core.methods.gr import GR
 
-MAIN = ("bce", "an", "wan", "em", "hill", "gr")
+STATELESS = (
+    "bce",
+    "iun",
+    "an",
+    "an_ls",
+    "n_ls",
+    "wan",
+    "dw",
+    "em",
+    "ent_min",
+    "focal",
+    "asl",
+    "asl_ps",
+    "hill",
+)
+MAIN = (*STATELESS, "splc", "fm_splc", "gr")  # `epr` has a parameter without a default
 
 
 @pytest.fixture
 def registry(monkeypatch):
     """A copy of the registry: what a test registers is gone after it."""
-    monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
-    return methods._REGISTRY
+    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
+    return base._REGISTRY
 
 
 def batch(num_images=4, num_classes=5):
@@ -96,7 +112,7 @@ def test_registering_twice(registry):
     ]:
         with pytest.raises(ValueError, match=f"'{name}' is taken by"):
             define(name, qualname, module)
-    assert registry["mine"] is again and registry["gr"] is methods.GR
+    assert registry["mine"] is again and registry["gr"] is GR
 
 
 # What `build` makes, and what it refuses before any forward pass.
@@ -113,10 +129,10 @@ def test_build(name):
     for index in (None, torch.arange(4)):
         value = method(logits, observed, Step(1, 3, index))
         assert value.ndim == 0 and value.isfinite()
-    assert method.observes == ((-1, -1) if name == "bce" else (1, 0))
+    assert method.observes == {"bce": (-1, -1), "iun": (1, -1)}.get(name, (1, 0))
 
 
-@pytest.mark.parametrize("name", [n for n in MAIN if n != "gr"])
+@pytest.mark.parametrize("name", STATELESS)
 def test_a_stateless_method_is_its_loss(name):
     logits, observed = batch()
     expected = getattr(losses, name)(logits, observed)
@@ -211,29 +227,33 @@ def test_gr_bad_values_are_errors_at_once(bad):
 # The identity of a method.
 
 EDITS = [  # file, text, its replacement, the methods whose digest changes
-    ("losses.py", "lam - p) * p**2", "lam - p) * p**3", {"hill"}),
-    ("losses.py", "alpha: float = 0.2", "alpha: float = 0.3", {"em"}),
-    ("losses.py", "weight * negative", "2 * weight * negative", {"wan", "an", "bce"}),
-    ("losses.py", "(1 - p^q) / q, from the logit", "Another docstring", set()),
-    ("losses.py", "def _robust(", "# A comment.\ndef _robust(", set()),
-    ("losses.py", "return loss.mean()", "return 2 * loss.mean()", set(MAIN)),
-    ("methods.py", "late = step.epoch / step.num_epochs", "late = 1.0", {"gr"}),
-    ("methods.py", "observes = (-1, -1)", "observes = (1, -1)", {"bce"}),
-    ("methods.py", "Entropy maximisation on unobserved", "Maximum entropy on unobserved", set()),
+    ("losses/focal.py", "(lam - p) * square", "(lam - p) * square * p", {"hill", "fm_splc"}),
+    ("losses/unknown.py", "alpha: float = 0.2", "alpha: float = 0.3", {"em"}),
+    ("losses/unknown.py", "(strength * entropy,", "(2 * strength * entropy,", {"em", "ent_min"}),
+    ("losses/negative.py", "weigh(labels, weight)", "2 * weigh(labels, weight)", {"wan", "iun", "dw"}),
+    ("losses/robust.py", "(1 - x^q) / q and x^q", "Another docstring", set()),
+    ("losses/robust.py", "def _robust_and_power(", "# A comment.\ndef _robust_and_power(", set()),
+    ("losses/robust.py", "drop = torch.expm1(q * log_x)", "drop = 2 * torch.expm1(q * log_x)", {"gr"}),
+    ("losses/common.py", "total = loss.sum()", "total = 2 * loss.sum()", set(MAIN)),
+    ("methods/gr.py", "late = step.epoch / step.num_epochs", "late = 1.0", {"gr"}),
+    ("methods/stateless.py", "observes = (-1, -1)", "observes = (1, -1)", {"bce"}),
+    ("methods/stateless.py", "step.epoch >= self", "step.epoch > self", {"splc", "fm_splc"}),
+    ("methods/stateless.py", "Entropy maximisation on unobserved", "Maximum entropy on unobserved", set()),
 ]
 
 
-def copied_digests(folder: Path, file: str = "losses.py", text: str = "", replacement: str = "") -> dict:
-    """Digests of all methods in an edited copy of the two modules, imported as the package `copied`."""
+def copied_digests(folder: Path, file: str = "", text: str = "", replacement: str = "") -> dict:
+    """Digests of all methods in an edited copy of the two packages, imported as a part of the package `copied`."""
     package = folder / "copied"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    for source in ("losses.py", "methods.py"):
-        content = (Path(spml_core.__file__).parent / source).read_text().replace("spml_core", "copied")
-        if source == file and text:
-            assert content.count(text) == 1, f"{text!r} is no longer unique in {source}: adapt the test"
+    original = Path(spml_core.__file__).parent
+    for source in [original / "__init__.py", *original.glob("losses/*.py"), *original.glob("methods/*.py")]:
+        name = source.relative_to(original)
+        content = source.read_text()
+        if name.as_posix() == file:
+            assert content.count(text) == 1, f"{text!r} is no longer unique in {file}: adapt the test"
             content = content.replace(text, replacement)
-        (package / source).write_text(content)
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(content.replace("spml_core", "copied"))
     sys.path.insert(0, str(folder))
     try:
         copy = importlib.import_module("copied.methods")

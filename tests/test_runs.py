@@ -108,6 +108,14 @@ def tree(folder):
 # --- loaded or trained ---
 
 
+def test_the_state_of_a_method_is_kept(small, tmp_path, finished):
+    kept = run(small(method="ll_cp", params={"delta": 0.1}, epochs=2), root=tmp_path)
+    state = kept.method_state()
+    assert state["corrected"].shape == kept.observed("train").shape
+    assert bool(state["corrected"].any()) == (kept.summary["best_epoch"] == 2)
+    assert finished.method_state() == {}
+
+
 def test_second_call_loads(small, tmp_path, trained, monkeypatch):
     first = run(small(), root=tmp_path)
     before = {file: (tmp_path / file).stat().st_mtime_ns for file in tree(tmp_path)}
@@ -348,7 +356,7 @@ def test_numpy_values_train_and_are_stored_plainly(small, tmp_path, trained):
 
 
 def test_code_of_a_method_is_in_the_key(small, key, tmp_path, monkeypatch):
-    monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
+    monkeypatch.setattr(methods.base, "_REGISTRY", dict(methods.base._REGISTRY))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     code = '''
@@ -387,7 +395,7 @@ def test_code_of_a_loss_is_in_the_key_of_its_methods_only(small, key, monkeypatc
 
     em.__module__ = losses.__name__
     monkeypatch.setattr(losses, "em", em)
-    monkeypatch.setattr(methods.EM, "loss", staticmethod(em))
+    monkeypatch.setattr(methods.get("em"), "loss", staticmethod(em))
     after = {name: key(small(method=name)) for name in ("gr", "em", "an")}
     assert {name for name in before if before[name] != after[name]} == {"em"}
 

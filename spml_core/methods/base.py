@@ -1,12 +1,4 @@
-"""The registry of methods: a loss plus whatever it needs over time (schedules, pseudo-labels, label estimates).
-
-    method = build("gr", num_classes=20, num_examples=4574, b=(-2, -8))
-    value = method(logits, observed, Step(epoch=1, num_epochs=8, index=index))
-
-A method is an `nn.Module`: its parameters join the optimizer, its buffers follow `.to(device)`, its state is saved in
-the checkpoint. To add one, decorate a class with `@register("name")`; `build`, the command line and the notebooks find
-it there. Its keyword arguments are its hyperparameters, their defaults are what runs.
-"""
+"""The registry, the clock and the base classes of all methods."""
 
 from __future__ import annotations
 
@@ -14,19 +6,15 @@ import ast
 import difflib
 import hashlib
 import inspect
-import math
 import textwrap
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 from torch import Tensor, nn
 
 from spml_core import losses
-
-SCHEDULES = ("code", "paper")
 
 
 @dataclass(frozen=True)
@@ -48,10 +36,14 @@ class Method(nn.Module):
     Attributes:
         observes: (num_pos, num_neg) labels an image shows to this method when an experiment does not say otherwise;
             -1 = all. Oracles observe more than one positive, so no truth reaches a loss by another way.
+        views: how many views of each image the method compares; above 1, logits are (views, N, C), the original first.
         hyperparameters: the effective values of the keyword arguments, as JSON.
+
+    The hooks below `forward` are what a trainer has to ask; each does nothing by default.
     """
 
     observes = (1, 0)
+    views = 1
 
     def __init__(self, num_classes: int, num_examples: int | None = None, **hyperparameters):
         super().__init__()
@@ -62,10 +54,28 @@ class Method(nn.Module):
 
     @classmethod
     def defaults(cls) -> dict:
-        return _keywords(cls.__init__)
+        return keywords(cls.__init__)
 
     def forward(self, logits: Tensor, observed: Tensor, step: Step) -> Tensor:
         raise NotImplementedError
+
+    def check(self, num_epochs: int) -> None:
+        """Raise ValueError if the method cannot do its work in this many epochs; called before any work."""
+
+    def start(self, model: nn.Module, observed: Tensor) -> None:
+        """See the model and the observed labels (num_examples, C) once, before the first step of a new training."""
+
+    def param_groups(self, lr: float) -> list[dict]:
+        """The method's parameters for the model's optimizer, whose learning rate is `lr`."""
+        parameters = list(self.parameters())
+        return [{"params": parameters}] if parameters else []
+
+    def own_optimizer(self, lr: float) -> torch.optim.Optimizer | None:
+        """An optimizer of its own, for parameters that `param_groups` does not name."""
+
+    def restart_epoch(self, num_epochs: int) -> int:
+        """The epoch before which the model goes back to its initial weights, 0 = never; the best is no earlier one."""
+        return 0
 
 
 _REGISTRY: dict[str, type[Method]] = {}
@@ -156,13 +166,17 @@ def _source_digest(name: str) -> str:
         if key in seen:
             continue
         seen[key] = _code(item)
-        scope = {**vars(inspect.getmodule(item)), **vars(losses)}
+        # Both, since a name may be a function in the one and a module in the other, like `fused`.
+        scopes = (vars(inspect.getmodule(item)), vars(losses))
         nodes = list(ast.walk(ast.parse(seen[key])))
         words = {n.id for n in nodes if isinstance(n, ast.Name)} | {
             n.attr for n in nodes if isinstance(n, ast.Attribute)
         }
         queue += [
-            f for w in words if inspect.isfunction(f := scope.get(w)) and f.__module__ == losses.__name__
+            f
+            for w in words
+            for scope in scopes
+            if inspect.isfunction(f := scope.get(w)) and f.__module__.startswith(losses.__name__)
         ]
     return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()
 
@@ -186,122 +200,23 @@ class LossMethod(Method):
 
     def __init__(self, num_classes: int, num_examples: int | None = None, **hyperparameters):
         super().__init__(num_classes, num_examples, **{**self.defaults(), **hyperparameters})
-        _probe(self)
+        probe(self)
 
     @classmethod
     def defaults(cls) -> dict:
-        return {k: v for k, v in _keywords(cls.loss).items() if k != "reduction"}
+        return {k: v for k, v in keywords(cls.loss).items() if k != "reduction"}
 
     def forward(self, logits, observed, step):
         return self.loss(logits, observed, **self.hyperparameters)
 
 
-@register("bce")
-class BCE(LossMethod):
-    """Full-label binary cross-entropy: every label of every image is observed. The upper bound (EM Table 1)."""
-
-    loss = staticmethod(losses.bce)
-    observes = (-1, -1)
-
-
-@register("an")
-class AN(LossMethod):
-    """Assume negative: unobserved labels are negatives. The lower bound (Cole Eq. 2)."""
-
-    loss = staticmethod(losses.an)
-
-
-@register("wan")
-class WAN(LossMethod):
-    """Weak assume negative: assumed negatives weighted by 1/(C - 1) (Cole Eq. 4)."""
-
-    loss = staticmethod(losses.wan)
-
-
-@register("em")
-class EM(LossMethod):
-    """Entropy maximisation on unobserved labels (EM Eq. 3)."""
-
-    loss = staticmethod(losses.em)
-
-
-@register("hill")
-class Hill(LossMethod):
-    """Hill loss on unobserved labels, Focal margin on observed positives (Zhang et al., 2021, Eq. 5, 11)."""
-
-    loss = staticmethod(losses.hill)
-
-
-@register("gr")
-class GR(Method):
-    """Generalized robust loss with linearly scheduled pseudo-label and weight (GR Eq. 4 to 14).
-
-    `w, b, mu, sigma` are (start, end) pairs; a single number stands for a constant. The defaults are the published
-    start values with the end values of VOC (GR Table 6); `spml_core.losses.gr` states the deviations of the loss.
-
-    Args:
-        schedule: "paper" moves all four by epoch / num_epochs (GR Eq. 9, 10, 12, 13). "code", the default because it
-            made the published tables, moves w and b by (epoch - 1) / num_epochs, so that they never reach their end
-            values, and mu and sigma by epoch / num_epochs.
-    """
-
-    def __init__(
-        self,
-        num_classes,
-        num_examples=None,
-        *,
-        w: tuple[float, float] = (0.0, 2.0),
-        b: tuple[float, float] = (-2.0, -2.0),
-        mu: tuple[float, float] = (0.5, 0.8),
-        sigma: tuple[float, float] = (2.0, 0.5),
-        q1: float = 0.01,
-        q2: float = 0.01,
-        q3: float = 1.0,
-        schedule: str = "code",
-        log_floor: float = 0.0,
-    ):
-        if schedule not in SCHEDULES:
-            raise ValueError(f"unknown schedule {schedule!r}: use one of {', '.join(SCHEDULES)}")
-        pairs = {"w": w, "b": b, "mu": mu, "sigma": sigma}
-        pairs = {k: _pair(k, v) for k, v in pairs.items()}
-        if not min(pairs["sigma"]) > 0:
-            raise ValueError(f"sigma must be > 0 at both ends of its schedule, got {pairs['sigma']}")
-        super().__init__(
-            num_classes, num_examples, **pairs, q1=q1, q2=q2, q3=q3, schedule=schedule, log_floor=log_floor
-        )
-        _probe(self)
-
-    def at(self, step: Step) -> dict[str, float]:
-        """w, b, mu, sigma at a step."""
-        late = step.epoch / step.num_epochs
-        early = late if self.hyperparameters["schedule"] == "paper" else (step.epoch - 1) / step.num_epochs
-        moments = {"w": early, "b": early, "mu": late, "sigma": late}
-        return {
-            k: (1 - t) * self.hyperparameters[k][0] + t * self.hyperparameters[k][1]
-            for k, t in moments.items()
-        }
-
-    def forward(self, logits, observed, step):
-        constants = {k: self.hyperparameters[k] for k in ("q1", "q2", "q3", "log_floor")}
-        return losses.gr(logits, observed, **self.at(step), **constants)
-
-
-def _probe(method: Method, step: Step = Step(1, 1)) -> None:
+def probe(method: Method, step: Step = Step(1, 1)) -> None:
     """Run a stateless method once on nothing, so that a hyperparameter out of range is an error before any work."""
     nothing = torch.zeros(1, method.num_classes)
     method(nothing, nothing, step)
 
 
-def _keywords(function: Callable) -> dict:
+def keywords(function: Callable) -> dict:
     return {
         k: p.default for k, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY
     }
-
-
-def _pair(name: str, value) -> tuple[float, float]:
-    pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    if len(pair) != 2 or not all(isinstance(v, Real) and math.isfinite(v) for v in pair):
-        raise ValueError(
-            f"{name} must be a (start, end) pair of finite numbers or one such number, got {value!r}"
-        )
-    return (float(pair[0]), float(pair[1]))

@@ -1,0 +1,43 @@
+"""Losses for single-positive and partial multi-label learning: pure functions on logits.
+
+Shared by every function here:
+
+Args:
+    logits: (N, C) real, any float type; half precision is computed in float32.
+    observed: (N, C) of any type in {1, 0, -1}: 1 confirmed positive, 0 unobserved, -1 verified negative. A verified
+        negative gets the loss's own negative term at full weight: -log(1 - p) unless a docstring says otherwise.
+    log_floor: in [0, 1], added inside each logarithm as the authors' released code does, e.g. log(p + 1e-5); powers
+        stay exact. The default 0 is exact. A floor reproduces published numbers, and the gradient that dies for
+        confident mistakes.
+    reduction: "mean" over N*C, "sum", or "none" for (N, C).
+
+Returns:
+    Tensor in float32 (float64 for float64 logits): a scalar, or (N, C) with reduction "none".
+
+Raises:
+    ValueError: logits or labels are no tensors, shapes or devices differ, logits are not floating point, or a
+        hyperparameter is out of range.
+
+Throughout, z is a logit and p = sigmoid(z). Nothing branches on a tensor's value, so all of it runs on
+`device="meta"`. The papers: GR = Chen et al., IJCAI 2024; EM = Zhou et al., ECCV 2022; Cole = Cole et al., CVPR 2021;
+Hill = Zhang et al., 2021 (arXiv 2112.07368); LASD = "Leveraged asymmetric loss with disambiguation", under review.
+"""
+
+from spml_core.losses import terms
+from spml_core.losses.common import REDUCTIONS
+from spml_core.losses.focal import asl, asl_ps, fm_splc, focal, focal_margin, hill, mse, splc
+from spml_core.losses.large_loss import ll_ct, ll_r
+from spml_core.losses.lasd import consistency, lasd, leverage
+from spml_core.losses.negative import an, an_ls, bce, dw, iun, n_ls, wan
+from spml_core.losses.pseudo import em_apl, en, pseudo_label
+from spml_core.losses.robust import gr, unified
+from spml_core.losses.role import role
+from spml_core.losses.select import as_positive, large_losses
+from spml_core.losses.unknown import em, ent_min, epr, expected_positives_penalty, lp_norm
+
+__all__ = [
+    "REDUCTIONS", "an", "an_ls", "as_positive", "asl", "asl_ps", "bce", "consistency", "dw", "em", "em_apl", "en",
+    "ent_min", "epr", "expected_positives_penalty", "fm_splc", "focal", "focal_margin", "gr", "hill", "iun",
+    "large_losses", "lasd", "leverage", "ll_ct", "ll_r", "lp_norm", "mse", "n_ls", "pseudo_label", "role", "splc",
+    "terms", "unified", "wan",
+]  # fmt: skip

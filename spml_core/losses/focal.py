@@ -1,0 +1,255 @@
+"""Losses that weigh a label by how sure the model is: Focal, ASL, Focal margin, Hill, and SPLC on top of them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from spml_core.losses.common import check_range, log_prob, prepare, reduce, toward
+from spml_core.losses.fused import fused
+from spml_core.losses.negative import an
+from spml_core.losses.terms import cross_entropy, focal_term, squared_error
+
+
+def focal(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    gamma: float = 2.0,
+    alpha: float | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Focal loss with unobserved labels assumed negative: easy labels weigh little.
+
+    L = -alpha (1 - p)^gamma log p for observed positives, -(1 - alpha) p^gamma log(1 - p) for all other labels,
+    verified negatives included. Source: Lin et al., 2017; Hill Eq. 3; LASD A.2.2. Deviation: none found.
+
+    Args:
+        gamma: >= 0, focusing; 0 is `an` weighted by alpha.
+        alpha: in [0, 1], balance of positives; EM B.2 takes 0.75. None = no balance, both weights 1 (LASD A.2.2).
+    """
+    z, labels = prepare(logits, observed)
+    check_range("gamma", gamma, 0, math.inf)
+    loss = focal_term(toward(z, labels), gamma)
+    if alpha is not None:
+        check_range("alpha", alpha, 0, 1)
+        loss = loss * (1 - alpha + (2 * alpha - 1) * labels.clamp(min=0))
+    return reduce(loss, reduction)
+
+
+def asl(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    gamma_pos: float = 0.0,
+    gamma_neg: float = 4.0,
+    margin: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Asymmetric loss with unobserved labels assumed negative: Focal with its own focusing on either side.
+
+    L = -(1 - p)^gamma_pos log p for observed positives, -p_m^gamma_neg log(1 - p_m) with p_m = max(p - margin, 0) for
+    all other labels, verified negatives included. Source: Ridnik et al., 2021; Hill Eq. 4; LASD A.2.2.
+
+    Deviations: Hill Eq. 4 prints p_m in the positive term too, which the released code and LASD do not. The released
+    code clamps each logarithm's argument to at least 1e-8 and sums over N*C (`reduction="sum"`).
+
+    Args:
+        gamma_pos, gamma_neg: >= 0, focusing of positives and of negatives.
+        margin: m in [0, 1], probability shift; negatives with p <= m cost nothing. `asl_ps` is m = 0.05.
+    """
+    z, labels = prepare(logits, observed)
+    check_range("gamma_pos", gamma_pos, 0, math.inf)
+    check_range("gamma_neg", gamma_neg, 0, math.inf)
+    check_range("margin", margin, 0, 1)
+    positive = labels.clamp(min=0)
+    if not margin:
+        gamma = gamma_neg + (gamma_pos - gamma_neg) * positive
+        return reduce(focal_term(toward(z, labels), gamma), reduction)
+    return reduce(fused(_asl_and_slope, z, positive, gamma_pos, gamma_neg, margin), reduction)
+
+
+def asl_ps(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    gamma_pos: float = 0.0,
+    gamma_neg: float = 4.0,
+    margin: float = 0.05,
+    reduction: str = "mean",
+) -> Tensor:
+    """`asl` with a probability shift: the same function with its published margin. Source: LASD A.2.2."""
+    return asl(logits, observed, gamma_pos=gamma_pos, gamma_neg=gamma_neg, margin=margin, reduction=reduction)
+
+
+def _asl_and_slope(z: Tensor, positive: Tensor, gamma_pos: float, gamma_neg: float, margin: float):
+    """ASL with a probability margin > 0, entry by entry, and its derivative by z."""
+    log_p = logsigmoid(z)
+    p = torch.exp(log_p)
+    power = torch.exp(gamma_pos * (log_p - z))
+    loss, slope = -power * log_p, power * (gamma_pos * p * log_p + p - 1)
+    # A power's slope at 0 may be infinite; the clamp cuts it off far below what p - margin can resolve.
+    p_m = (p - margin).clamp(min=torch.finfo(z.dtype).eps ** 2)
+    log_not = log_prob(-z, margin).clamp(max=0)
+    power = p_m ** (gamma_neg - 1)
+    negative_slope = (
+        (power * p_m * torch.exp(-log_not) - gamma_neg * power * log_not) * p * (1 - p) * (p > margin)
+    )
+    negative = -power * p_m * log_not
+    return torch.lerp(negative, loss, positive), torch.lerp(negative_slope, slope, positive)
+
+
+def focal_margin(
+    logits: Tensor, observed: Tensor, *, margin: float = 1.0, gamma: float = 2.0, reduction: str = "mean"
+) -> Tensor:
+    """Focal margin: Focal with the logit of observed positives shifted down, so that semi-hard ones weigh most.
+
+    L = -(1 - p_m)^gamma log p_m with p_m = sigmoid(z - margin) for observed positives, -p^gamma log(1 - p) for all
+    other labels, verified negatives included. Source: Hill Eq. 11 (positives), Eq. 3 (negatives).
+    Deviation: none; the paper does not say which negatives "Focal margin" has in its Table VII, we take those of
+    `fm_splc` in the released code.
+
+    Args:
+        margin: m >= 0; 0 is `focal`. The paper advises 0.5 to 1.
+        gamma: >= 0, focusing.
+    """
+    z, labels = prepare(logits, observed)
+    check_range("margin", margin, 0, math.inf)
+    check_range("gamma", gamma, 0, math.inf)
+    return reduce(focal_term(toward(z, labels) - margin * labels.clamp(min=0), gamma), reduction)
+
+
+def mse(logits: Tensor, observed: Tensor, *, reduction: str = "mean") -> Tensor:
+    """Squared error on all labels but observed positives: the part that Hill weighs.
+
+    L = -log p for observed positives, p^2 for all other labels, verified negatives included.
+    Source: Hill III-C and Table VI ("MSE-"). Deviation: the authors released no code of it.
+    """
+    z, labels = prepare(logits, observed)
+    return reduce(torch.lerp(squared_error(z), cross_entropy(z), labels.clamp(min=0)), reduction)
+
+
+def hill(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    lam: float = 1.5,
+    margin: float = 1.0,
+    gamma: float = 2.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Hill: a negative loss whose gradient fades for confident positives, with Focal margin on observed positives.
+
+    L = -(1 - p_m)^gamma log p_m with p_m = sigmoid(z - margin) for observed positives, (lam - p) p^2 for all other
+    labels, verified negatives included. Source: Hill Eq. 11 (positives), Eq. 5 (negatives).
+    Deviation: none found; GR Table 1 prints -log p for its positives, which is neither (`unified` has it).
+
+    Args:
+        lam: >= 1.5 keeps the negative term increasing in p on [0, 1]; 1.5 makes its gradient vanish at p = 1.
+        margin: m >= 0, shift of the logit; larger focuses on semi-hard positives.
+        gamma: >= 0, focusing.
+    """
+    z, labels = prepare(logits, observed)
+    check_range("lam", lam, 1, math.inf)
+    check_range("margin", margin, 0, math.inf)
+    check_range("gamma", gamma, 0, math.inf)
+    certain = labels.clamp(min=0)
+    return reduce(fused(_hill_and_slope, z, certain, margin * certain, lam, gamma), reduction)
+
+
+def _hill_and_slope(z: Tensor, positive: Tensor, shift: Tensor, lam: float, gamma: float):
+    """Focal of the shifted logit where `positive` is 1, the Hill term where it is 0, and the slopes of both."""
+    x = z - shift
+    log_p = logsigmoid(x)
+    p = torch.exp(log_p)
+    power = torch.exp(gamma * (log_p - x))  # (1 - p)^gamma
+    loss, slope = -power * log_p, power * (gamma * p * log_p + p - 1)
+    p = torch.sigmoid(z)
+    square = p**2
+    negative, negative_slope = (lam - p) * square, square * (1 - p) * (2 * lam - 3 * p)
+    return torch.lerp(negative, loss, positive), torch.lerp(negative_slope, slope, positive)
+
+
+def splc(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    tau: float = 0.6,
+    base: str = "bce",
+    correct: bool = True,
+    reduction: str = "mean",
+) -> Tensor:
+    """Self-paced loss correction: a base loss that takes unobserved labels with p > tau for positives.
+
+    L = base(p) with those labels set to 1. Source: Hill Eq. 9 (BCE), Eq. 10 and Table VII (other bases).
+    Deviation: the authors released `fm_splc` only, which gives corrected labels no margin; here base "focal_margin"
+    shifts them like observed positives, as Eq. 10 says.
+
+    Args:
+        tau: threshold on p, in [0, 1]; 1 corrects nothing.
+        base: "bce", "focal", "asl" or "focal_margin", each with the defaults of its function.
+        correct: False for the plain base, as before the first correction.
+    """
+    bases = {"bce": an, "focal": focal, "asl": asl, "focal_margin": focal_margin}
+    if base not in bases:
+        raise ValueError(f"base must be one of {', '.join(bases)}, got {base!r}")
+    z, labels = prepare(logits, observed)
+    check_range("tau", tau, 0, 1)
+    if correct:
+        labels = labels + _likely_positive(z, labels, tau)
+    return bases[base](z, labels, reduction=reduction)
+
+
+def fm_splc(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    tau: float = 0.6,
+    margin: float = 1.0,
+    gamma: float = 2.0,
+    negative: str = "focal",
+    lam: float = 1.5,
+    shift_corrected: bool = False,
+    correct: bool = True,
+    reduction: str = "mean",
+) -> Tensor:
+    """Focal margin + SPLC, as published: Focal margin positives, and unobserved labels with p > tau become positives.
+
+    L = -(1 - p_m)^gamma log p_m with p_m = sigmoid(z - margin) for observed positives, the same without margin for
+    unobserved labels with p > tau, and for all other labels, verified negatives included, -p^gamma log(1 - p)
+    (negative "focal") or (lam - p) p^2 ("hill"). Source: Hill Eq. 10, 11; GR Table 1, Eq. 25.
+
+    Deviations: focal negatives and no margin on corrected labels are the released code's; Eq. 10 leaves the negatives
+    open and shifts corrected labels too. GR Table 1 is `negative="hill", shift_corrected=True`.
+
+    Args:
+        tau: threshold on p (without margin), in [0, 1]; 1 corrects nothing.
+        margin: m >= 0, shift of the logit.
+        gamma: >= 0, focusing.
+        negative: "focal" or "hill".
+        lam: >= 1, of negative "hill".
+        shift_corrected: whether corrected labels are shifted by the margin as well.
+        correct: False before the first correction.
+    """
+    z, labels = prepare(logits, observed)
+    check_range("tau", tau, 0, 1)
+    check_range("margin", margin, 0, math.inf)
+    check_range("gamma", gamma, 0, math.inf)
+    check_range("lam", lam, 1, math.inf)
+    if negative not in ("focal", "hill"):
+        raise ValueError(f"negative must be 'focal' or 'hill', got {negative!r}")
+    shift = margin * labels.clamp(min=0)
+    if correct:
+        labels = labels + _likely_positive(z, labels, tau)
+        shift = margin * labels.clamp(min=0) if shift_corrected else shift
+    if negative == "hill":
+        return reduce(fused(_hill_and_slope, z, labels.clamp(min=0), shift, lam, gamma), reduction)
+    return reduce(focal_term(toward(z, labels) - shift, gamma), reduction)
+
+
+def _likely_positive(z: Tensor, labels: Tensor, tau: float) -> Tensor:
+    """1 for unobserved labels with p > tau, else 0."""
+    return (torch.sigmoid(z.detach()) > tau) * (1 - labels.abs())

@@ -1,0 +1,87 @@
+"""LASD: leverage against imbalance, pseudo-labels by a threshold, and consistency between views."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from spml_core.losses.common import check_range, prepare, reduce
+from spml_core.losses.fused import fused
+
+
+def lasd(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    lambda_plus: float = 0.1,
+    lambda_minus: float,
+    tau: float = 0.9,
+    gamma_pos: float = 0.0,
+    gamma_neg: float = 4.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Leveraged asymmetric loss with disambiguation, without its consistency term.
+
+    L = L+ for observed positives; for unobserved labels lambda_plus * L+ where p > tau, lambda_minus * L- elsewhere;
+    L+ = -(1 - p)^gamma_pos log p, L- = -p^gamma_neg log(1 - p). A verified negative gets L- at weight 1.
+    Source: LASD Eq. 4 to 6. Deviation: Eq. 6 sums over classes, ours is the mean over N*C. No released code is known.
+
+    Args:
+        lambda_plus, lambda_minus: >= 0, weights of pseudo-positives and pseudo-negatives; `leverage` gives the second.
+        tau: in [0, 1], threshold on p; 1 makes every unobserved label a negative.
+        gamma_pos, gamma_neg: >= 0, focusing.
+    """
+    z, labels = prepare(logits, observed)
+    check_range("lambda_plus", lambda_plus, 0, math.inf)
+    check_range("lambda_minus", lambda_minus, 0, math.inf)
+    check_range("tau", tau, 0, 1)
+    check_range("gamma_pos", gamma_pos, 0, math.inf)
+    check_range("gamma_neg", gamma_neg, 0, math.inf)
+    constants = (lambda_plus, lambda_minus, tau, gamma_pos, gamma_neg)
+    return reduce(fused(_lasd_and_slope, z, labels, *constants), reduction)
+
+
+def _lasd_and_slope(z: Tensor, labels: Tensor, lambda_plus, lambda_minus, tau, gamma_pos, gamma_neg):
+    """A focal term of what each label claims, in truth or by its pseudo-label, and its derivative by z."""
+    known = labels.abs()
+    positive = labels.clamp(min=0) + (torch.sigmoid(z) > tau) * (1 - known)
+    weight = known + (1 - known) * (lambda_minus + (lambda_plus - lambda_minus) * positive)
+    gamma = gamma_neg + (gamma_pos - gamma_neg) * positive
+    sign = 2 * positive - 1
+    claim = z * sign
+    log_p = logsigmoid(claim)
+    power = weight * torch.exp(gamma * (log_p - claim))
+    return -power * log_p, power * sign * (torch.exp(log_p) * (gamma * log_p + 1) - 1)
+
+
+def leverage(lambda_plus: float, expected_positives: float, num_classes: int) -> float:
+    """lambda_minus = (1 + lambda_plus (k - 1)) / (C - k), which makes LASD consistent (LASD Theorem 5.4).
+
+    Deviation: the theorem holds for images with k positives each; k is taken as their mean number.
+
+    Raises:
+        ValueError: k is outside [1, C).
+    """
+    if not 1 <= expected_positives < num_classes:
+        raise ValueError(
+            f"expected_positives must be in [1, {num_classes}), the number of classes, got {expected_positives!r}; "
+            "or give lambda_minus"
+        )
+    return (1 + lambda_plus * (expected_positives - 1)) / (num_classes - expected_positives)
+
+
+def consistency(logits: Tensor) -> Tensor:
+    """Squared distance between the probabilities of each pair of views, the mean over N*C.
+
+    Source: LASD Eq. 7, for three views; it sums over classes. One view gives 0.
+
+    Args:
+        logits: (views, N, C).
+    """
+    p = torch.sigmoid(logits if logits.dtype == torch.float64 else logits.float())
+    pairs = [((one - other) ** 2).mean() for one, other in combinations(p.unbind(), 2)]
+    return sum(pairs) if pairs else p.sum() * 0

@@ -1,0 +1,145 @@
+"""The generalized robust loss of GR, and its frame for all other losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from spml_core.losses.common import assemble, check_range, prepare, reduce
+from spml_core.losses.fused import fused
+
+
+def gr(
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    w: float | Tensor,
+    b: float | Tensor,
+    mu: float | Tensor,
+    sigma: float | Tensor,
+    q1: float = 0.01,
+    q2: float = 0.01,
+    q3: float = 1.0,
+    log_floor: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Generalized robust loss at one moment of training; the schedule of w, b, mu, sigma lives in `methods`.
+
+    L = L1 for observed positives, v * (k * L2 + (1 - k) * L3) for unobserved labels, with the soft pseudo-label
+    k = sigmoid(w p + b), the weight v = exp(-(p - mu)^2 / (2 sigma^2)) and the robust terms L1 = (1 - p^q1) / q1,
+    L2 = (1 - p^q2) / q2, L3 = (1 - (1 - p)^q3) / q3. No gradient flows through k and v. A verified
+    negative gets L3 alone. Source: GR Eq. 4, 5, 7, 11, 14.
+
+    Deviations: the released code takes L1 = -log(p + 1e-7), which is `q1=0, log_floor=1e-7`, where the paper says
+    q1 = 0.01; it stops the gradient in v too, where the paper only says so of k (so do we: Eq. 18 tests it).
+    Its mean runs over the batch of N*C entries, the paper's Eq. 4 sums over classes (`reduction="sum"` divided by N).
+
+    Args:
+        w, b: slope and offset of the pseudo-label k, any real. w = 0 makes it constant; -b/w is its threshold.
+        mu, sigma: centre and width (> 0) of the weight v, on the scale of p.
+            Each of the four may be a tensor that broadcasts to (N, C), and then has a gradient itself.
+        q1, q2, q3: in [0, 1.5] or so, >= 0; 0 is cross-entropy, 1 is mean absolute error.
+    """
+    z, labels = prepare(logits, observed)
+    if not isinstance(sigma, Tensor) and not sigma > 0:
+        raise ValueError(f"sigma must be > 0 (width of the weight v), got {sigma}")
+    for name, q in (("q1", q1), ("q2", q2), ("q3", q3)):
+        check_range(name, q, 0, math.inf)
+    check_range("log_floor", log_floor, 0, 1)
+    constants = (w, b, mu, sigma, q1, q2, q3, log_floor)
+    if any(isinstance(c, Tensor) for c in constants):
+        loss, _ = _gr_and_slope(z, labels, *constants)
+    else:
+        loss = fused(_gr_and_slope, z, labels, *constants)
+    return reduce(loss, reduction)
+
+
+def _gr_and_slope(z, labels, w, b, mu, sigma, q1, q2, q3, log_floor) -> tuple[Tensor, Tensor]:
+    """GR entry by entry, and its derivative by z in closed form (Eq. 18, and its like for L1 and L3).
+
+    A known label is an unknown one with k = 1 or 0 and v = 1. Names are deleted to bound the memory.
+    """
+    certain, known = labels.clamp(min=0), labels.abs()
+    p, not_p, log_p = _sigmoid_and_log(z)
+    positive, power = _robust_and_power(log_p, p, not_p, q2, log_floor)
+    if q1 != q2:
+        observed, observed_power = _robust_and_power(log_p, p, not_p, q1, log_floor)
+        positive, power = torch.lerp(positive, observed, certain), torch.lerp(power, observed_power, certain)
+        del observed, observed_power
+    rise = power * not_p
+    negative, power = _robust_and_power(log_p - z if q3 != 1 else None, not_p, p, q3, log_floor)
+    fall = power * p
+    del log_p, power, not_p
+    k = torch.lerp(torch.sigmoid(w * p.detach() + b), certain, known)
+    del certain
+    loss = torch.lerp(negative, positive, k)
+    del negative, positive
+    slope = torch.addcmul(fall, fall + rise, k, value=-1)  # (1 - k) fall - k rise
+    del fall, rise, k
+    v = torch.exp((p.detach() - mu) ** 2 * (-1 / (2 * sigma**2)))
+    del p
+    v = torch.lerp(v, v.new_ones(()), known)
+    return v * loss, v * slope
+
+
+def _sigmoid_and_log(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """p, 1 - p and log p."""
+    if not torch.compiler.is_compiling():
+        log_p = logsigmoid(z)
+        p = torch.exp(log_p)
+        return p, 1 - p, log_p
+    # Compiled, log1p takes as long as three exp, and a choice nothing: so from one exp and one log, as exact.
+    e = torch.exp(-z.abs())
+    u = 1 + e
+    log_u = torch.where(
+        u == 1, e, torch.log(u) * (e / (u - 1))
+    )  # log1p(e); u - 1 is what e became by rounding
+    return torch.where(z < 0, e, 1) / u, torch.where(z < 0, 1, e) / u, z.clamp(max=0) - log_u
+
+
+def _robust_and_power(log_x: Tensor, x: Tensor, not_x: Tensor, q: float, log_floor: float):
+    """(1 - x^q) / q and x^q, where x is p or 1 - p: the derivative by x's logit is -x^q (1 - x)."""
+    if q == 1:
+        return not_x, x
+    if q == 0 and not log_floor:
+        return -log_x, torch.ones_like(x)
+    if q == 0:
+        return -torch.logaddexp(log_x, log_x.new_tensor(math.log(log_floor))), x / (x + log_floor)
+    drop = torch.expm1(q * log_x)
+    return drop / -q, drop + 1
+
+
+def unified(
+    logits: Tensor,
+    observed: Tensor,
+    k_hat: float | Tensor | Callable[[Tensor], Tensor],
+    v: float | Tensor | Callable[[Tensor], Tensor],
+    l1: Callable[[Tensor], Tensor],
+    l2: Callable[[Tensor], Tensor] | None,
+    l3: Callable[[Tensor], Tensor],
+    *,
+    reduction: str = "mean",
+) -> Tensor:
+    """The frame that GR puts around all losses (Eq. 5, Table 1): choose k, v and three terms, have a loss.
+
+    L = l1(z) for observed positives, v (k l2(z) + (1 - k) l3(z)) for unobserved labels, l3(z) for verified negatives.
+    `spml_core.losses.terms` has the terms; a term for "false" is often one for "true" taken at -z.
+
+    Deviation: Table 1 simplifies the losses it lists (Hill's positives, SPLC's negatives and margins); the functions of
+    this package follow the authors of each loss.
+
+    Args:
+        k_hat: pseudo-label in [0, 1]: a number, a tensor that broadcasts to (N, C), or a function of p. A function gets
+            p without its gradient.
+        v: weight of unobserved labels, likewise. Where k is "undefined" in Table 1, v is 0.
+        l1, l2, l3: functions of the logit, finite for any label; l2 = None where k is 0 everywhere.
+    """
+    z, labels = prepare(logits, observed)
+    p = torch.sigmoid(z.detach())
+    k, v = (f(p) if callable(f) else f for f in (k_hat, v))
+    unknown = (1 - k) * l3(z) if l2 is None else k * l2(z) + (1 - k) * l3(z)
+    return assemble(labels, l1(z), v * unknown, l3(z), reduction)

@@ -1,0 +1,54 @@
+"""ROLE: classifier and label estimates learn from each other (Cole et al., CVPR 2021)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spml_core.losses.common import check_range, prepare, reduce
+from spml_core.losses.fused import fused
+from spml_core.losses.pseudo import log_and_slope
+from spml_core.losses.unknown import expected_positives_penalty
+
+
+def role(
+    logits: Tensor,
+    estimates: Tensor,
+    observed: Tensor,
+    *,
+    expected_positives: float,
+    log_floor: float = 0.0,
+) -> Tensor:
+    """Regularised online label estimation, the mean over N*C.
+
+    L = (L'(p | q) + L'(q | p)) / 2 with p of the classifier, q of the estimates and
+    L'(p | q) = mean of [-log p where observed positive] + mean of -(q log p + (1 - q) log(1 - p)) + R(p); the condition
+    carries no gradient. R(p) = ((mean over images of sum_c p - k) / C)^2 keeps the number of positives near k.
+    Source: Cole et al., 2021; LASD A.2.2.
+
+    Deviations: LASD's L' sums over classes where the released code averages (so do we), and leaves R alone. A verified
+    negative, which Cole et al. do not have, costs -log(1 - p) - log(1 - q), without a cross term. The released code
+    adds 1e-5 inside the logarithms (`log_floor=1e-5`).
+
+    Args:
+        estimates: (N, C) logits of the label estimates of these images.
+        expected_positives: k in (0, C], true positives an image; `expected_positives_penalty` is R.
+    """
+    z, labels = prepare(logits, observed)
+    check_range("log_floor", log_floor, 0, 1)
+    y = prepare(estimates, observed)[0].to(z.dtype)
+    total = 0
+    for own, other in ((z, y), (y, z)):
+        fit = fused(_fit_and_slope, own, labels, torch.sigmoid(other.detach()), log_floor)
+        total = total + reduce(fit, "mean") + expected_positives_penalty(own, expected_positives)
+    return total / 2
+
+
+def _fit_and_slope(z: Tensor, labels: Tensor, target: Tensor, log_floor: float):
+    """Cross-entropy to the other side's probabilities and to what was observed, and its derivative by z."""
+    positive, negative = labels.clamp(min=0), (-labels).clamp(min=0)
+    true = target * (1 - negative) + positive  # weight of log p
+    false = (1 - target) * (1 - negative) + 2 * negative  # weight of log(1 - p)
+    log_p, rise = log_and_slope(z, log_floor)
+    log_not_p, fall = log_and_slope(-z, log_floor)
+    return -(true * log_p + false * log_not_p), false * fall - true * rise

@@ -1,0 +1,38 @@
+"""The registry of methods: a loss plus whatever it needs over time (schedules, pseudo-labels, label estimates).
+
+    method = build("gr", num_classes=20, num_examples=4574, b=(-2, -8))
+    value = method(logits, observed, Step(epoch=1, num_epochs=8, index=index))
+
+A method is an `nn.Module`: its parameters join the optimizer, its buffers follow `.to(device)`, its state is saved in
+the checkpoint. To add one, decorate a class with `@register("name")`; `build`, the command line and the notebooks find
+it there. Its keyword arguments are its hyperparameters, their defaults are what runs.
+"""
+
+from spml_core.methods import (  # noqa: F401  importing a module registers its methods
+    gr,
+    large_loss,
+    lasd,
+    pseudo,
+    regularised,
+    role,
+    stateless,
+    trainable,
+)
+from spml_core.methods.base import (
+    LossMethod,
+    Method,
+    Step,
+    available,
+    build,
+    defaults,
+    get,
+    names,
+    register,
+    source_digest,
+)
+from spml_core.methods.presets import PRESETS, preset, preset_source, preset_training
+
+__all__ = [
+    "PRESETS", "LossMethod", "Method", "Step", "available", "build", "defaults", "get", "names", "preset",
+    "preset_source", "preset_training", "register", "source_digest",
+]  # fmt: skip

@@ -1,0 +1,201 @@
+"""Pseudo-labels that are decided once an epoch, or once a training, from recorded predictions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from numbers import Integral
+
+import torch
+
+from spml_core import losses
+from spml_core.losses.select import lowest
+from spml_core.methods.base import Step, register
+from spml_core.methods.memory import Memory, Recording, check_number
+
+
+@register("em_apl")
+class EMAPL(Recording):
+    """Entropy maximisation with asymmetric pseudo-labels: ever more soft negatives after a warm-up (EM Eq. 3, 6-8).
+
+    `spml_core.losses.em_apl` with pseudo-labels by EM Algorithm 1. The first `warmup` epochs are `em`. At the first
+    step of each later epoch, theta / (num_epochs - warmup) of the unobserved labels of each class become negatives:
+    those of the lowest probability in the epoch before, which stays their soft label to the end. There are no
+    positive pseudo-labels.
+
+    `pseudo_negative`: buffer (num_examples, C), recorded soft labels, 0 where none.
+
+    Args:
+        alpha: >= 0, strength of the entropy.
+        beta: >= 0, weight of the pseudo-labels.
+        theta: in (0, 1], share of the unobserved labels that are negative in the end.
+        warmup: T_w >= 1, epochs without pseudo-labels, below num_epochs.
+
+    Deviations: the released code makes a pass of its own over the training set for the predictions, we record those of
+    the training pass; it rounds the number of labels down in each epoch, we the sum of all epochs; it assigns
+    nothing when a training set is a single batch. Logarithms: `log_floor=1e-5`.
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        num_examples=None,
+        *,
+        alpha: float = 0.2,
+        beta: float = 0.02,
+        theta: float = 0.9,
+        warmup: int = 5,
+        log_floor: float = 0.0,
+    ):
+        check_number("alpha", alpha, 0, math.inf, "[)")
+        check_number("beta", beta, 0, math.inf, "[)")
+        check_number("theta", theta, 0, 1, "(]")
+        check_number("log_floor", log_floor, 0, 1)
+        if not isinstance(warmup, Integral) or warmup < 1:
+            raise ValueError(f"warmup must be a whole number of epochs, at least 1; got {warmup!r}")
+        super().__init__(
+            num_classes, num_examples, alpha=alpha, beta=beta, theta=theta, warmup=warmup, log_floor=log_floor
+        )
+        self.remember("pseudo_negative", 0.0)
+
+    def check(self, num_epochs):
+        warmup = self.hyperparameters["warmup"]
+        if warmup >= num_epochs:
+            raise ValueError(
+                f"em_apl never leaves its warm-up: warmup={warmup} must be below the number of epochs, {num_epochs}"
+            )
+
+    def forward(self, logits, observed, step):
+        self.check(step.num_epochs)
+        index = self.rows(step, logits)
+        if self.begins(step) and step.epoch > self.hyperparameters["warmup"]:
+            self.assign(step)
+        self.record(index, logits, observed)
+        options = {k: self.hyperparameters[k] for k in ("alpha", "beta", "log_floor")}
+        return losses.em_apl(logits, observed, self.pseudo_negative[index], **options)
+
+    @torch.no_grad()
+    def assign(self, step: Step) -> None:
+        """Raise the share of negatives to what is due at this epoch."""
+        warmup, theta = self.hyperparameters["warmup"], self.hyperparameters["theta"]
+        done = Fraction(step.epoch - warmup, step.num_epochs - warmup)
+        share = (Fraction(str(float(theta))) * done).limit_denominator(10**6)
+        taken = self.pseudo_negative > 0
+        due = self.recorded.isfinite().sum(0) * share.numerator // share.denominator  # exact, in integers
+        new = lowest(self.recorded.masked_fill(taken, torch.inf), due - taken.sum(0))
+        tiny = torch.finfo(self.recorded.dtype).tiny  # 0 means "none"
+        self.pseudo_negative.copy_(torch.where(new, self.recorded.clamp_min(tiny), self.pseudo_negative))
+
+
+@register("en")
+class EN(Memory):
+    """Expected negative: the least likely labels of each class are negatives, the others are ignored (GR Eq. 20).
+
+    At the first step of each epoch, the N - N_c images with the lowest running average of p become negatives of class c
+    (Verelst et al., 2023, as GR App. B describes it); the loss is `spml_core.losses.en`.
+
+    `average`: buffer (num_examples, C), running average of p, infinite for observed positives, minus infinite for
+    verified negatives, NaN for examples not seen yet. `negative`: buffer (num_examples, C) bool.
+
+    Args:
+        expected_positives: k, true positives an image; N_c = k * observed positives of class c. Required.
+        decay: in [0, 1), weight of the past in the average, which is updated once an epoch.
+        warmup: >= 1, epochs in which every unobserved label is a negative (`an`).
+
+    The source leaves open how N_c is estimated (ours is right where every image shows one of its k positives at
+    random), the decay, and the first epoch, which has no average yet.
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        num_examples=None,
+        *,
+        expected_positives: float | None = None,
+        decay: float = 0.5,
+        warmup: int = 1,
+        log_floor: float = 0.0,
+    ):
+        losses.expected_positives_penalty(torch.zeros(1, num_classes), expected_positives)  # checks it
+        check_number("decay", decay, 0, 1, "[)")
+        check_number("log_floor", log_floor, 0, 1)
+        if not isinstance(warmup, Integral) or warmup < 1:
+            raise ValueError(f"warmup must be a whole number of epochs, at least 1; got {warmup!r}")
+        super().__init__(
+            num_classes,
+            num_examples,
+            expected_positives=expected_positives,
+            decay=decay,
+            warmup=warmup,
+            log_floor=log_floor,
+        )
+        self.remember("average", float("nan"))
+        self.remember("negative", True)
+
+    def forward(self, logits, observed, step):
+        index = self.rows(step, logits)
+        if self.begins(step) and step.epoch > self.hyperparameters["warmup"]:
+            self.assign()
+        self.record(index, logits, observed)
+        floor = self.hyperparameters["log_floor"]
+        return losses.en(logits, observed, self.negative[index], log_floor=floor)
+
+    @torch.no_grad()
+    def assign(self) -> None:
+        """Choose the negatives anew."""
+        seen = ~self.average.isnan()
+        positives = (self.average == torch.inf).sum(0)
+        expected = (self.hyperparameters["expected_positives"] * positives).round().long()  # N_c
+        verified = (self.average == -torch.inf).sum(0)  # negatives already
+        self.negative.copy_(~seen | lowest(self.average, seen.sum(0) - expected - verified))
+
+    @torch.no_grad()
+    def record(self, index, logits, observed) -> None:
+        p, past = torch.sigmoid(logits.float()).to(self.average.dtype), self.average[index]
+        decay = self.hyperparameters["decay"]
+        average = torch.where(past.isfinite(), decay * past + (1 - decay) * p, p)
+        known = torch.where(observed > 0, torch.inf, -torch.inf)
+        self.average[index] = torch.where(observed == 0, average, known).to(self.average.dtype)
+
+
+@register("pseudo_label")
+class PseudoLabel(Recording):
+    """Pseudo-label: train on assumed negatives, label what exceeds a threshold, train again (Hill 4.1; Lee, 2013).
+
+    Stage one is `an`. At its end every unobserved label with p > tau becomes a positive, and the trainer puts the model
+    back to its initial weights; stage two is `an` on those labels. The best epoch is one of stage two.
+
+    `pseudo_positive`: buffer (num_examples, C) bool.
+
+    Args:
+        tau: in (0, 1), threshold on p. The source gives none; 0.6 is that of SPLC, which it compares.
+        first: in (0, 1), share of the epochs that stage one gets. The source trains twice in full: double the epochs.
+
+    Deviation: the predictions are those recorded in the last epoch of stage one, not of a pass of their own.
+    """
+
+    def __init__(
+        self, num_classes, num_examples=None, *, tau: float = 0.6, first: float = 0.5, log_floor: float = 0.0
+    ):
+        check_number("tau", tau, 0, 1, "()")
+        check_number("first", first, 0, 1, "()")
+        check_number("log_floor", log_floor, 0, 1)
+        super().__init__(num_classes, num_examples, tau=tau, first=first, log_floor=log_floor)
+        self.remember("pseudo_positive", False)
+
+    def check(self, num_epochs):
+        if num_epochs < 2:
+            raise ValueError(f"pseudo_label trains twice: it needs at least 2 epochs, got {num_epochs}")
+
+    def restart_epoch(self, num_epochs):
+        return 1 + min(max(round(self.hyperparameters["first"] * num_epochs), 1), num_epochs - 1)
+
+    def forward(self, logits, observed, step):
+        self.check(step.num_epochs)
+        index = self.rows(step, logits)
+        if self.begins(step) and step.epoch == self.restart_epoch(step.num_epochs):
+            tau = self.hyperparameters["tau"]
+            self.pseudo_positive.copy_(self.recorded.isfinite() & (self.recorded > tau))
+        self.record(index, logits, observed)
+        floor = self.hyperparameters["log_floor"]
+        return losses.pseudo_label(logits, observed, self.pseudo_positive[index], log_floor=floor)
