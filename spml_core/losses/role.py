@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, prepare, reduce
+from spml_core.losses.common import check_range, prepare
 from spml_core.losses.fused import fused
 from spml_core.losses.pseudo import log_and_slope
 from spml_core.losses.unknown import expected_positives_penalty
@@ -39,8 +40,9 @@ def role(
     y = prepare(estimates, observed)[0].to(z.dtype)
     total = 0
     for own, other in ((z, y), (y, z)):
-        fit = fused(_fit_and_slope, own, labels, torch.sigmoid(other.detach()), log_floor)
-        total = total + reduce(fit, "mean") + expected_positives_penalty(own, expected_positives)
+        target = torch.sigmoid(other.detach())
+        total = total + fused(_fit_and_slope, own, labels, target, log_floor, reduction="mean")
+        total = total + expected_positives_penalty(own, expected_positives)
     return total / 2
 
 
@@ -49,6 +51,9 @@ def _fit_and_slope(z: Tensor, labels: Tensor, target: Tensor, log_floor: float):
     positive, negative = labels.clamp(min=0), (-labels).clamp(min=0)
     true = target * (1 - negative) + positive  # weight of log p
     false = (1 - target) * (1 - negative) + 2 * negative  # weight of log(1 - p)
+    if not log_floor:
+        log_p, both = logsigmoid(z), true + false
+        return false * z - both * log_p, both * torch.exp(log_p) - true
     log_p, rise = log_and_slope(z, log_floor)
     log_not_p, fall = log_and_slope(-z, log_floor)
     return -(true * log_p + false * log_not_p), false * fall - true * rise

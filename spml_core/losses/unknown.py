@@ -27,7 +27,7 @@ def em(
     z, labels = prepare(logits, observed)
     check_range("alpha", alpha, 0, math.inf)
     check_range("log_floor", log_floor, 0, 1)
-    return reduce(fused(_entropy_and_slope, z, labels, -alpha, log_floor), reduction)
+    return fused(_entropy_and_slope, z, labels, -alpha, log_floor, reduction=reduction)
 
 
 def ent_min(
@@ -44,7 +44,7 @@ def ent_min(
     z, labels = prepare(logits, observed)
     check_range("alpha", alpha, 0, math.inf)
     check_range("log_floor", log_floor, 0, 1)
-    return reduce(fused(_entropy_and_slope, z, labels, alpha, log_floor), reduction)
+    return fused(_entropy_and_slope, z, labels, alpha, log_floor, reduction=reduction)
 
 
 def _entropy_and_slope(z: Tensor, labels: Tensor, strength: float, log_floor: float):
