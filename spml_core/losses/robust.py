@@ -124,8 +124,10 @@ def _power_and_drop(x: Tensor) -> tuple[Tensor, Tensor]:
         return drop + 1, drop
     # Compiled, expm1 takes as long as three exp: near 0 its series, to the last bit of float32.
     power = torch.exp(x)
-    series = x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6)))))
-    return power, torch.where(x > -0.25, series, power - 1)
+    series = torch.full_like(x, 1 / 720)
+    for factorial in (120, 24, 6, 2, 1):
+        series = series * x + 1 / factorial
+    return power, torch.where(x > -0.25, series * x, power - 1)
 
 
 def _robust_and_power(log_x: Tensor, x: Tensor, not_x: Tensor, q: float, log_floor: float):

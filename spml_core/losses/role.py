@@ -38,21 +38,21 @@ def role(
     z, labels = prepare(logits, observed)
     check_range("log_floor", log_floor, 0, 1)
     y = prepare(estimates, observed)[0].to(z.dtype)
+    positive, crossed = labels.clamp(min=0), 1 + labels.clamp(max=0)  # a verified negative has no cross term
+    both = 1 + labels.abs()
     total = 0
     for own, other in ((z, y), (y, z)):
-        target = torch.sigmoid(other.detach())
-        total = total + fused(_fit_and_slope, own, labels, target, log_floor, reduction="mean")
+        true = torch.addcmul(positive, torch.sigmoid(other.detach()), crossed)
+        total = total + fused(_fit_and_slope, own, true, both, log_floor, reduction="mean")
         total = total + expected_positives_penalty(own, expected_positives)
     return total / 2
 
 
-def _fit_and_slope(z: Tensor, labels: Tensor, target: Tensor, log_floor: float):
-    """Cross-entropy to the other side's probabilities and to what was observed, and its derivative by z."""
-    positive, negative = labels.clamp(min=0), (-labels).clamp(min=0)
-    true = target * (1 - negative) + positive  # weight of log p
-    false = (1 - target) * (1 - negative) + 2 * negative  # weight of log(1 - p)
-    if not log_floor:
-        log_p, both = logsigmoid(z), true + false
+def _fit_and_slope(z: Tensor, true: Tensor, both: Tensor, log_floor: float):
+    """-true log p - false log(1 - p), the weights adding up to `both`, and its derivative by z."""
+    false = both - true
+    if not log_floor:  # one logarithm serves both
+        log_p = logsigmoid(z)
         return false * z - both * log_p, both * torch.exp(log_p) - true
     log_p, rise = log_and_slope(z, log_floor)
     log_not_p, fall = log_and_slope(-z, log_floor)
