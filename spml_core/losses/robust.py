@@ -11,6 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from spml_core.losses.common import assemble, check_range, prepare, reduce
 from spml_core.losses.fused import fused
+from spml_core.losses.terms import robust_term
 
 
 def gr(
@@ -52,21 +53,36 @@ def gr(
     check_range("log_floor", log_floor, 0, 1)
     constants = (w, b, mu, sigma, q1, q2, q3, log_floor)
     if any(isinstance(c, Tensor) for c in constants):
-        return reduce(_gr_and_slope(z, labels, *constants)[0], reduction)
+        return reduce(_gr_by_autograd(z, labels, *constants), reduction)
     in_place = _gr_in_place if q1 == q2 > 0 and q3 == 1 else None
     return fused(_gr_and_slope, z, labels, *constants, reduction=reduction, in_place=in_place)
+
+
+def _pseudo_label_and_weight(p: Tensor, labels: Tensor, w, b, mu, sigma) -> tuple[Tensor, Tensor]:
+    """k and v of GR; a known label is an unknown one with k = 1 or 0 and v = 1."""
+    unknown = 1 - labels.abs()
+    k = labels.clamp(min=0) + unknown * torch.sigmoid(w * p + b)
+    return k, torch.exp(unknown * (p - mu) ** 2 * (-1 / (2 * sigma**2)))
+
+
+def _gr_by_autograd(z, labels, w, b, mu, sigma, q1, q2, q3, log_floor) -> Tensor:
+    """GR entry by entry, where w, b, mu or sigma needs a gradient too."""
+    k, v = _pseudo_label_and_weight(torch.sigmoid(z.detach()), labels, w, b, mu, sigma)
+    positive = robust_term(z, q2, log_floor)
+    if q1 != q2:
+        positive = torch.lerp(positive, robust_term(z, q1, log_floor), labels.clamp(min=0))
+    negative = torch.sigmoid(z) if q3 == 1 else robust_term(-z, q3, log_floor)
+    return v * torch.lerp(negative, positive, k)
 
 
 def _gr_and_slope(z, labels, w, b, mu, sigma, q1, q2, q3, log_floor) -> tuple[Tensor, Tensor]:
     """GR entry by entry, and its derivative by z in closed form (Eq. 18, and its like for L1 and L3).
 
-    A known label is an unknown one with k = 1 or 0 and v = 1. Names are deleted to bound the memory.
+    Names are deleted to bound the memory.
     """
-    certain, unknown = labels.clamp(min=0), 1 - labels.abs()
     p, not_p, log_p = _sigmoid_and_log(z)
-    k = certain + unknown * torch.sigmoid(w * p.detach() + b)
-    v = torch.exp(unknown * (p.detach() - mu) ** 2 * (-1 / (2 * sigma**2)))
-    del unknown
+    k, v = _pseudo_label_and_weight(p.detach(), labels, w, b, mu, sigma)
+    certain = labels.clamp(min=0) if q1 != q2 else None
     positive, power = _robust_and_power(log_p, p, not_p, q2, log_floor)
     if q1 != q2:
         observed, observed_power = _robust_and_power(log_p, p, not_p, q1, log_floor)

@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 from spml_core.losses.common import check_range, prepare
 from spml_core.losses.fused import fused
 from spml_core.losses.pseudo import log_and_slope
-from spml_core.losses.unknown import expected_positives_penalty
+from spml_core.losses.unknown import penalty_of
 
 
 def role(
@@ -40,11 +40,12 @@ def role(
     y = prepare(estimates, observed)[0].to(z.dtype)
     positive, crossed = labels.clamp(min=0), 1 + labels.clamp(max=0)  # a verified negative has no cross term
     both = 1 + labels.abs()
+    p, q = torch.sigmoid(z), torch.sigmoid(y)
     total = 0
-    for own, other in ((z, y), (y, z)):
-        true = torch.addcmul(positive, torch.sigmoid(other.detach()), crossed)
+    for own, own_p, target in ((z, p, q), (y, q, p)):
+        true = torch.addcmul(positive, target.detach(), crossed)
         total = total + fused(_fit_and_slope, own, true, both, log_floor, reduction="mean")
-        total = total + expected_positives_penalty(own, expected_positives)
+        total = total + penalty_of(own_p, expected_positives)
     return total / 2
 
 

@@ -103,14 +103,19 @@ def expected_positives_penalty(logits: Tensor, expected_positives: float | None)
     Raises:
         ValueError: k is missing, or not in (0, C].
     """
-    num_classes = logits.shape[-1]
+    return penalty_of(torch.sigmoid(logits), expected_positives)
+
+
+def penalty_of(p: Tensor, expected_positives: float | None) -> Tensor:
+    """`expected_positives_penalty` of probabilities."""
+    num_classes = p.shape[-1]
     k = expected_positives
     if isinstance(k, str | None) or not 0 < k <= num_classes:
         raise ValueError(
             f"expected_positives must be in (0, {num_classes}], the mean number of true labels of an image, got {k!r}: "
             "estimate it from fully labelled images, e.g. full.sum(axis=1).mean() of the validation set"
         )
-    predicted = torch.sigmoid(logits).sum(dim=-1).mean()
+    predicted = p.sum(dim=-1).mean()
     return ((predicted - k) / num_classes) ** 2
 
 
