@@ -50,9 +50,13 @@ def _em_apl_and_slope(z: Tensor, labels: Tensor, soft: Tensor, alpha: float, bet
     unknown = 1 - known - pseudo
     sign = 2 * labels.clamp(min=0) - 1
     claim = z * sign
-    claimed, rise = log_and_slope(claim, log_floor)
-    other, fall = log_and_slope(-claim, log_floor)
     p_other = torch.sigmoid(-claim)
+    if log_floor:
+        claimed, rise = log_and_slope(claim, log_floor)
+        other, fall = log_and_slope(-claim, log_floor)
+    else:
+        claimed, rise = logsigmoid(claim), p_other
+        other, fall = claimed - claim, torch.exp(claimed)
     t = soft * pseudo + p_other * unknown
     weight = alpha * unknown - beta * pseudo - known
     slope = rise - t * (rise + fall) + unknown * p_other * (1 - p_other) * (claimed - other)
