@@ -27,9 +27,24 @@ METHOD_COLORS = {
     "em": _PALETTE[2],
     "hill": _PALETTE[1],
     "wan": _PALETTE[4],
+    "focal": _PALETTE[7],
+    "mse": _PALETTE[6],
+    "fm_splc": _PALETTE[5],
+    "asl": _PALETTE[9],
     "bce": "#000000",
 }
-METHOD_LABELS = {"gr": "GR", "an": "AN", "em": "EM", "hill": "Hill", "wan": "WAN", "bce": "BCE (full labels)"}
+METHOD_LABELS = {
+    "gr": "GR",
+    "an": "AN",
+    "em": "EM",
+    "hill": "Hill",
+    "wan": "WAN",
+    "focal": "Focal",
+    "mse": "MSE",
+    "fm_splc": "FM+SPLC",
+    "asl": "ASL",
+    "bce": "BCE (full labels)",
+}
 POSITIVE, NEGATIVE = _PALETTE[0], _PALETTE[1]
 
 

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from benchmarks import losses as benchmark
 from spml_core import losses, methods
+from spml_core.losses import robust as robust_module
 from spml_core.losses import terms
 from spml_core.methods import Step, build
 
@@ -476,6 +477,7 @@ def test_unified_takes_tensors_and_stops_the_gradient_of_p():
 # The forward pass of these computes the derivative too: against autograd through plain formulas.
 
 FUSED = ["gr", "hill", "em", "asl_ps"]
+GR_ORDER = ("w", "b", "mu", "sigma", "q1", "q2", "q3", "log_floor")
 
 
 def plain_gr(logits, observed, *, w, b, mu, sigma, q1=0.01, q2=0.01, q3=1.0, log_floor=0.0, reduction="mean"):
@@ -505,6 +507,21 @@ def test_fused_gr_equals_the_plain_formula(params, dtype, size, reduction):
     ):
         precise = {"rtol": 1e-12, "atol": 1e-14} if dtype == torch.float64 else {"rtol": 2e-5, "atol": 1e-6}
         torch.testing.assert_close(got, expected, **precise)
+
+
+@pytest.mark.parametrize("params", [GR_START, GR_VOC, {**GR_VOC, "q1": 1.0, "q2": 1.0}])
+def test_gr_in_place_equals_its_formula(params):
+    logits, observed = batch(6, 5)
+    before = logits.clone(), observed.clone()
+    constants = {"q1": 0.01, "q2": 0.01, "q3": 1.0, "log_floor": 0.0, **params}
+    labels = observed.to(logits.dtype)
+    for got, expected in zip(
+        robust_module._gr_in_place(logits, labels, *(constants[k] for k in GR_ORDER)),
+        robust_module._gr_and_slope(logits, labels, *(constants[k] for k in GR_ORDER)),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
+    assert torch.equal(logits, before[0]) and torch.equal(labels, before[1].to(labels.dtype))
 
 
 def test_second_derivative_of_gr():
@@ -593,9 +610,10 @@ def test_no_gradient_asked_for(name):
         torch.testing.assert_close(loss(logits.requires_grad_(), observed, **params), value, rtol=0, atol=0)
 
 
-def test_gr_memory():
-    """At most 4 tensors of the input's size beyond input and gradient, for a batch of several blocks."""
-    assert 1 <= benchmark.peak_memory(losses.gr, GR_VOC, (1024, 567)) <= 4
+@pytest.mark.parametrize("shape", benchmark.SHAPES, ids=["one block", "several blocks"])
+def test_gr_memory(shape):
+    """At most 4 tensors of the input's size beyond input and gradient, and a few scalars."""
+    assert 1 <= benchmark.peak_memory(losses.gr, GR_VOC, shape) <= 4.01
 
 
 # The parts that are not a loss by themselves.

@@ -233,7 +233,7 @@ EDITS = [  # file, text, its replacement, the methods whose digest changes
     ("losses/negative.py", "weigh(labels, weight)", "2 * weigh(labels, weight)", {"wan", "iun", "dw"}),
     ("losses/robust.py", "(1 - x^q) / q and x^q", "Another docstring", set()),
     ("losses/robust.py", "def _robust_and_power(", "# A comment.\ndef _robust_and_power(", set()),
-    ("losses/robust.py", "drop = torch.expm1(q * log_x)", "drop = 2 * torch.expm1(q * log_x)", {"gr"}),
+    ("losses/robust.py", "drop = torch.expm1(x)", "drop = 2 * torch.expm1(x)", {"gr"}),
     ("losses/common.py", "total = loss.sum()", "total = 2 * loss.sum()", set(MAIN)),
     ("methods/gr.py", "late = step.epoch / step.num_epochs", "late = 1.0", {"gr"}),
     ("methods/stateless.py", "observes = (-1, -1)", "observes = (1, -1)", {"bce"}),

@@ -229,6 +229,14 @@ def test_losses_and_gradients(headline):
     assert one(numbers, "gap", "18") < 1e-9
     assert one(numbers, "AN", "0.95") == pytest.approx(0.95, abs=0.001)
     assert one(numbers, "GR", "0.95") < 0
+    for equation in ("GR Eq. 31", "GR Eq. 33", "EM Eq. 2, 5"):
+        assert one(numbers, "gap", equation) < 1e-9
+    assert one(numbers, "Table 1") < 1e-9
+    # ASL without margin: p^4 (p - 4 (1-p) log(1-p)) > p, by bisection from p = 0.7793
+    assert one(numbers, "ASL") == pytest.approx(0.7793, abs=0.003)
+    for logit, floored in ((-10, -0.8195), (-12, -0.3806), (-15, -0.0297)):
+        assert one(numbers, f"{logit}", "exact") == pytest.approx(-1, abs=1e-4)
+        assert one(numbers, f"{logit}", "as published") == pytest.approx(floored, abs=1e-3)
 
 
 @pytest.mark.slow

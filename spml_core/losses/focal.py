@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, log_prob, prepare, reduce, toward
+from spml_core.losses.common import check_range, prepare, reduce, toward
 from spml_core.losses.fused import fused
 from spml_core.losses.negative import an
 from spml_core.losses.terms import cross_entropy, focal_term, squared_error
@@ -69,7 +69,7 @@ def asl(
     if not margin:
         gamma = gamma_neg + (gamma_pos - gamma_neg) * positive
         return reduce(focal_term(toward(z, labels), gamma), reduction)
-    return reduce(fused(_asl_and_slope, z, positive, gamma_pos, gamma_neg, margin), reduction)
+    return fused(_asl_and_slope, z, positive, gamma_pos, gamma_neg, margin, reduction=reduction)
 
 
 def asl_ps(
@@ -91,14 +91,15 @@ def _asl_and_slope(z: Tensor, positive: Tensor, gamma_pos: float, gamma_neg: flo
     p = torch.exp(log_p)
     power = torch.exp(gamma_pos * (log_p - z))
     loss, slope = -power * log_p, power * (gamma_pos * p * log_p + p - 1)
+    not_p = torch.sigmoid(-z)
     # A power's slope at 0 may be infinite; the clamp cuts it off far below what p - margin can resolve.
     p_m = (p - margin).clamp(min=torch.finfo(z.dtype).eps ** 2)
-    log_not = log_prob(-z, margin).clamp(max=0)
+    not_p_m = (not_p + margin).clamp(max=1)
+    log_not = torch.log(not_p_m)  # finite without a logsigmoid, since margin > 0
     power = p_m ** (gamma_neg - 1)
-    negative_slope = (
-        (power * p_m * torch.exp(-log_not) - gamma_neg * power * log_not) * p * (1 - p) * (p > margin)
-    )
+    counts = torch.sign((p - margin).clamp(min=0))  # p > margin, faster than a comparison
     negative = -power * p_m * log_not
+    negative_slope = (power * p_m / not_p_m - gamma_neg * power * log_not) * p * not_p * counts
     return torch.lerp(negative, loss, positive), torch.lerp(negative_slope, slope, positive)
 
 
@@ -157,7 +158,7 @@ def hill(
     check_range("margin", margin, 0, math.inf)
     check_range("gamma", gamma, 0, math.inf)
     certain = labels.clamp(min=0)
-    return reduce(fused(_hill_and_slope, z, certain, margin * certain, lam, gamma), reduction)
+    return fused(_hill_and_slope, z, certain, margin * certain, lam, gamma, reduction=reduction)
 
 
 def _hill_and_slope(z: Tensor, positive: Tensor, shift: Tensor, lam: float, gamma: float):
@@ -246,7 +247,7 @@ def fm_splc(
         labels = labels + _likely_positive(z, labels, tau)
         shift = margin * labels.clamp(min=0) if shift_corrected else shift
     if negative == "hill":
-        return reduce(fused(_hill_and_slope, z, labels.clamp(min=0), shift, lam, gamma), reduction)
+        return fused(_hill_and_slope, z, labels.clamp(min=0), shift, lam, gamma, reduction=reduction)
     return reduce(focal_term(toward(z, labels) - shift, gamma), reduction)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from spml_core.losses.common import prepare, reduce
+from spml_core.losses.common import prepare
 from spml_core.losses.negative import an
 from spml_core.losses.pseudo import weighted_an
 from spml_core.losses.select import as_positive, large_losses
@@ -22,7 +22,7 @@ def ll_r(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -
     """
     z, labels = prepare(logits, observed)
     kept = ~large_losses(logits, observed, k=k)
-    return reduce(weighted_an(z, labels, kept.to(z.dtype), log_floor=0.0), reduction)
+    return weighted_an(z, labels, kept.to(z.dtype), log_floor=0.0, reduction=reduction)
 
 
 def ll_ct(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, prepare, reduce
+from spml_core.losses.common import check_range, prepare
 from spml_core.losses.fused import fused
 
 
@@ -42,7 +42,7 @@ def lasd(
     check_range("gamma_pos", gamma_pos, 0, math.inf)
     check_range("gamma_neg", gamma_neg, 0, math.inf)
     constants = (lambda_plus, lambda_minus, tau, gamma_pos, gamma_neg)
-    return reduce(fused(_lasd_and_slope, z, labels, *constants), reduction)
+    return fused(_lasd_and_slope, z, labels, *constants, reduction=reduction)
 
 
 def _lasd_and_slope(z: Tensor, labels: Tensor, lambda_plus, lambda_minus, tau, gamma_pos, gamma_neg):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, log_prob, prepare, reduce
+from spml_core.losses.common import check_range, log_prob, prepare
 from spml_core.losses.fused import fused
 from spml_core.losses.negative import an
 from spml_core.losses.select import as_positive
@@ -40,7 +40,7 @@ def em_apl(
     check_range("beta", beta, 0, math.inf)
     check_range("log_floor", log_floor, 0, 1)
     soft = pseudo_negative.to(z.dtype)
-    return reduce(fused(_em_apl_and_slope, z, labels, soft, alpha, beta, log_floor), reduction)
+    return fused(_em_apl_and_slope, z, labels, soft, alpha, beta, log_floor, reduction=reduction)
 
 
 def _em_apl_and_slope(z: Tensor, labels: Tensor, soft: Tensor, alpha: float, beta: float, log_floor: float):
@@ -50,9 +50,13 @@ def _em_apl_and_slope(z: Tensor, labels: Tensor, soft: Tensor, alpha: float, bet
     unknown = 1 - known - pseudo
     sign = 2 * labels.clamp(min=0) - 1
     claim = z * sign
-    claimed, rise = log_and_slope(claim, log_floor)
-    other, fall = log_and_slope(-claim, log_floor)
     p_other = torch.sigmoid(-claim)
+    if log_floor:
+        claimed, rise = log_and_slope(claim, log_floor)
+        other, fall = log_and_slope(-claim, log_floor)
+    else:
+        claimed, rise = logsigmoid(claim), p_other
+        other, fall = claimed - claim, torch.exp(claimed)
     t = soft * pseudo + p_other * unknown
     weight = alpha * unknown - beta * pseudo - known
     slope = rise - t * (rise + fall) + unknown * p_other * (1 - p_other) * (claimed - other)
@@ -71,13 +75,13 @@ def en(
         negative: (N, C) bool.
     """
     z, labels = prepare(logits, observed)
-    return reduce(weighted_an(z, labels, (negative | (labels != 0)).to(z.dtype), log_floor), reduction)
+    return weighted_an(z, labels, (negative | (labels != 0)).to(z.dtype), log_floor, reduction)
 
 
-def weighted_an(z: Tensor, labels: Tensor, weight: Tensor, log_floor: float) -> Tensor:
-    """`an`, entry by entry, times a weight (N, C), for what `prepare` returns."""
+def weighted_an(z: Tensor, labels: Tensor, weight: Tensor, log_floor: float, reduction: str) -> Tensor:
+    """`an` with a weight (N, C) of each entry, for what `prepare` returns."""
     check_range("log_floor", log_floor, 0, 1)
-    return fused(_weighted_an_and_slope, z, labels, weight, log_floor)
+    return fused(_weighted_an_and_slope, z, labels, weight, log_floor, reduction=reduction)
 
 
 def _weighted_an_and_slope(z: Tensor, labels: Tensor, weight: Tensor, log_floor: float):

@@ -11,6 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from spml_core.losses.common import assemble, check_range, prepare, reduce
 from spml_core.losses.fused import fused
+from spml_core.losses.terms import robust_term
 
 
 def gr(
@@ -52,38 +53,69 @@ def gr(
     check_range("log_floor", log_floor, 0, 1)
     constants = (w, b, mu, sigma, q1, q2, q3, log_floor)
     if any(isinstance(c, Tensor) for c in constants):
-        loss, _ = _gr_and_slope(z, labels, *constants)
-    else:
-        loss = fused(_gr_and_slope, z, labels, *constants)
-    return reduce(loss, reduction)
+        return reduce(_gr_by_autograd(z, labels, *constants), reduction)
+    in_place = _gr_in_place if q1 == q2 > 0 and q3 == 1 else None
+    return fused(_gr_and_slope, z, labels, *constants, reduction=reduction, in_place=in_place)
+
+
+def _pseudo_label_and_weight(p: Tensor, labels: Tensor, w, b, mu, sigma) -> tuple[Tensor, Tensor]:
+    """k and v of GR; a known label is an unknown one with k = 1 or 0 and v = 1."""
+    unknown = 1 - labels.abs()
+    k = labels.clamp(min=0) + unknown * torch.sigmoid(w * p + b)
+    return k, torch.exp(unknown * (p - mu) ** 2 * (-1 / (2 * sigma**2)))
+
+
+def _gr_by_autograd(z, labels, w, b, mu, sigma, q1, q2, q3, log_floor) -> Tensor:
+    """GR entry by entry, where w, b, mu or sigma needs a gradient too."""
+    k, v = _pseudo_label_and_weight(torch.sigmoid(z.detach()), labels, w, b, mu, sigma)
+    positive = robust_term(z, q2, log_floor)
+    if q1 != q2:
+        positive = torch.lerp(positive, robust_term(z, q1, log_floor), labels.clamp(min=0))
+    negative = torch.sigmoid(z) if q3 == 1 else robust_term(-z, q3, log_floor)
+    return v * torch.lerp(negative, positive, k)
 
 
 def _gr_and_slope(z, labels, w, b, mu, sigma, q1, q2, q3, log_floor) -> tuple[Tensor, Tensor]:
     """GR entry by entry, and its derivative by z in closed form (Eq. 18, and its like for L1 and L3).
 
-    A known label is an unknown one with k = 1 or 0 and v = 1. Names are deleted to bound the memory.
+    Names are deleted to bound the memory.
     """
-    certain, known = labels.clamp(min=0), labels.abs()
     p, not_p, log_p = _sigmoid_and_log(z)
+    k, v = _pseudo_label_and_weight(p.detach(), labels, w, b, mu, sigma)
+    certain = labels.clamp(min=0) if q1 != q2 else None
     positive, power = _robust_and_power(log_p, p, not_p, q2, log_floor)
     if q1 != q2:
         observed, observed_power = _robust_and_power(log_p, p, not_p, q1, log_floor)
         positive, power = torch.lerp(positive, observed, certain), torch.lerp(power, observed_power, certain)
         del observed, observed_power
+    del certain
     rise = power * not_p
     negative, power = _robust_and_power(log_p - z if q3 != 1 else None, not_p, p, q3, log_floor)
     fall = power * p
-    del log_p, power, not_p
-    k = torch.lerp(torch.sigmoid(w * p.detach() + b), certain, known)
-    del certain
-    loss = torch.lerp(negative, positive, k)
-    del negative, positive
-    slope = torch.addcmul(fall, fall + rise, k, value=-1)  # (1 - k) fall - k rise
-    del fall, rise, k
-    v = torch.exp((p.detach() - mu) ** 2 * (-1 / (2 * sigma**2)))
-    del p
-    v = torch.lerp(v, v.new_ones(()), known)
-    return v * loss, v * slope
+    del log_p, power, p, not_p
+    not_k = 1 - k
+    return v * (k * positive + not_k * negative), v * (not_k * fall - k * rise)
+
+
+def _gr_in_place(z, labels, w, b, mu, sigma, _, q, *__) -> tuple[Tensor, Tensor]:
+    """`_gr_and_slope` for q1 = q2 = q > 0 and q3 = 1, on four tensors besides the loss.
+
+    Then L2 = (1 - p^q) / q has the slope -p^q (1 - p), and L3 = p the slope p (1 - p).
+    """
+    log_p = logsigmoid(z)
+    p = torch.exp(log_p)
+    unknown = 1 - labels.abs()
+    k = (w * p).add_(b).sigmoid_().mul_(unknown)
+    k.add_(labels.clamp(min=0))
+    v = (p - mu).square_().mul_(unknown).mul_(-1 / (2 * sigma**2)).exp_()
+    del unknown
+    positive = k.mul_(v)  # v k, the weight of L2
+    negative = v.sub_(positive).mul_(p)  # v (1 - k) L3
+    drop = log_p.mul_(q).expm1_().mul_(positive)  # v k (p^q - 1)
+    loss = torch.sub(negative, drop, alpha=1 / q)
+    slope = negative.sub_(drop).sub_(positive)
+    del k, drop, positive, log_p
+    return loss, slope.mul_(1 - p)
 
 
 def _sigmoid_and_log(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -95,10 +127,23 @@ def _sigmoid_and_log(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     # Compiled, log1p takes as long as three exp, and a choice nothing: so from one exp and one log, as exact.
     e = torch.exp(-z.abs())
     u = 1 + e
-    log_u = torch.where(
-        u == 1, e, torch.log(u) * (e / (u - 1))
-    )  # log1p(e); u - 1 is what e became by rounding
-    return torch.where(z < 0, e, 1) / u, torch.where(z < 0, 1, e) / u, z.clamp(max=0) - log_u
+    large = 1 / u
+    small = e * large
+    log_u = torch.log(u) + (e - (u - 1)) * large  # log1p(e): of the first order in what rounding took from e
+    return torch.where(z < 0, small, large), torch.where(z < 0, large, small), z.clamp(max=0) - log_u
+
+
+def _power_and_drop(x: Tensor) -> tuple[Tensor, Tensor]:
+    """exp(x) and exp(x) - 1, for x <= 0."""
+    if not torch.compiler.is_compiling() or x.dtype == torch.float64:
+        drop = torch.expm1(x)
+        return drop + 1, drop
+    # Compiled, expm1 takes as long as three exp: near 0 its series, to the last bit of float32.
+    power = torch.exp(x)
+    series = torch.full_like(x, 1 / 720)
+    for factorial in (120, 24, 6, 2, 1):
+        series = series * x + 1 / factorial
+    return power, torch.where(x > -0.25, series * x, power - 1)
 
 
 def _robust_and_power(log_x: Tensor, x: Tensor, not_x: Tensor, q: float, log_floor: float):
@@ -109,8 +154,8 @@ def _robust_and_power(log_x: Tensor, x: Tensor, not_x: Tensor, q: float, log_flo
         return -log_x, torch.ones_like(x)
     if q == 0:
         return -torch.logaddexp(log_x, log_x.new_tensor(math.log(log_floor))), x / (x + log_floor)
-    drop = torch.expm1(q * log_x)
-    return drop / -q, drop + 1
+    power, drop = _power_and_drop(q * log_x)
+    return drop * (-1 / q), power
 
 
 def unified(

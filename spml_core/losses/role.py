@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, prepare, reduce
+from spml_core.losses.common import check_range, prepare
 from spml_core.losses.fused import fused
 from spml_core.losses.pseudo import log_and_slope
-from spml_core.losses.unknown import expected_positives_penalty
+from spml_core.losses.unknown import penalty_of
 
 
 def role(
@@ -37,18 +38,23 @@ def role(
     z, labels = prepare(logits, observed)
     check_range("log_floor", log_floor, 0, 1)
     y = prepare(estimates, observed)[0].to(z.dtype)
+    positive, crossed = labels.clamp(min=0), 1 + labels.clamp(max=0)  # a verified negative has no cross term
+    both = 1 + labels.abs()
+    p, q = torch.sigmoid(z), torch.sigmoid(y)
     total = 0
-    for own, other in ((z, y), (y, z)):
-        fit = fused(_fit_and_slope, own, labels, torch.sigmoid(other.detach()), log_floor)
-        total = total + reduce(fit, "mean") + expected_positives_penalty(own, expected_positives)
+    for own, own_p, target in ((z, p, q), (y, q, p)):
+        true = torch.addcmul(positive, target.detach(), crossed)
+        total = total + fused(_fit_and_slope, own, true, both, log_floor, reduction="mean")
+        total = total + penalty_of(own_p, expected_positives)
     return total / 2
 
 
-def _fit_and_slope(z: Tensor, labels: Tensor, target: Tensor, log_floor: float):
-    """Cross-entropy to the other side's probabilities and to what was observed, and its derivative by z."""
-    positive, negative = labels.clamp(min=0), (-labels).clamp(min=0)
-    true = target * (1 - negative) + positive  # weight of log p
-    false = (1 - target) * (1 - negative) + 2 * negative  # weight of log(1 - p)
+def _fit_and_slope(z: Tensor, true: Tensor, both: Tensor, log_floor: float):
+    """-true log p - false log(1 - p), the weights adding up to `both`, and its derivative by z."""
+    false = both - true
+    if not log_floor:  # one logarithm serves both
+        log_p = logsigmoid(z)
+        return false * z - both * log_p, both * torch.exp(log_p) - true
     log_p, rise = log_and_slope(z, log_floor)
     log_not_p, fall = log_and_slope(-z, log_floor)
     return -(true * log_p + false * log_not_p), false * fall - true * rise

@@ -36,9 +36,10 @@ def large_losses(logits: Tensor, observed: Tensor, *, k: int) -> Tensor:
     if k == 0:
         return torch.zeros_like(z, dtype=torch.bool)
     z = torch.where(labels == 0, z.detach(), -torch.inf).flatten()
-    # Both give the k-th largest; each is the fast one on its kind of device.
-    last = z.kthvalue(z.numel() - k + 1).values if z.device.type == "cpu" else z.topk(k).values[-1]
-    above, tied = z > last, (z == last) & (z > -torch.inf)
+    # Both give the k-th largest; on a CPU sorting the k largest pays off while they are few.
+    few = z.device.type != "cpu" or 16 * k <= z.numel()
+    last = z.topk(k).values[-1] if few else z.kthvalue(z.numel() - k + 1).values
+    above, tied = z > last, (z == last) & (last > -torch.inf)
     room = k - above.sum()
     return (above | (tied & (tied.cumsum(0, dtype=torch.int32) <= room))).view(logits.shape)
 

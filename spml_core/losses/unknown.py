@@ -27,7 +27,7 @@ def em(
     z, labels = prepare(logits, observed)
     check_range("alpha", alpha, 0, math.inf)
     check_range("log_floor", log_floor, 0, 1)
-    return reduce(fused(_entropy_and_slope, z, labels, -alpha, log_floor), reduction)
+    return fused(_entropy_and_slope, z, labels, -alpha, log_floor, reduction=reduction)
 
 
 def ent_min(
@@ -44,7 +44,7 @@ def ent_min(
     z, labels = prepare(logits, observed)
     check_range("alpha", alpha, 0, math.inf)
     check_range("log_floor", log_floor, 0, 1)
-    return reduce(fused(_entropy_and_slope, z, labels, alpha, log_floor), reduction)
+    return fused(_entropy_and_slope, z, labels, alpha, log_floor, reduction=reduction)
 
 
 def _entropy_and_slope(z: Tensor, labels: Tensor, strength: float, log_floor: float):
@@ -103,14 +103,19 @@ def expected_positives_penalty(logits: Tensor, expected_positives: float | None)
     Raises:
         ValueError: k is missing, or not in (0, C].
     """
-    num_classes = logits.shape[-1]
+    return penalty_of(torch.sigmoid(logits), expected_positives)
+
+
+def penalty_of(p: Tensor, expected_positives: float | None) -> Tensor:
+    """`expected_positives_penalty` of probabilities."""
+    num_classes = p.shape[-1]
     k = expected_positives
     if isinstance(k, str | None) or not 0 < k <= num_classes:
         raise ValueError(
             f"expected_positives must be in (0, {num_classes}], the mean number of true labels of an image, got {k!r}: "
             "estimate it from fully labelled images, e.g. full.sum(axis=1).mean() of the validation set"
         )
-    predicted = torch.sigmoid(logits).sum(dim=-1).mean()
+    predicted = p.sum(dim=-1).mean()
     return ((predicted - k) / num_classes) ** 2
 
 
