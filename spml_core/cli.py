@@ -118,7 +118,8 @@ def train(methods, params, seeds, data, runs_dir, force, **fields):
     spml train --method an --method gr --seed 0 --seed 1 --seed 2
     spml train --dataset folder --root my_photos --method gr -d min_images 20
 
-    A folder needs a labels.csv with the columns image,split,labels; labels are joined by ";".
+    Each --param goes to every --method. A folder needs a labels.csv with the columns image,split,labels; labels are
+    joined by ";".
     """
     from spml_core.runs import Experiment, run_all
 
@@ -129,7 +130,9 @@ def train(methods, params, seeds, data, runs_dir, force, **fields):
             for seed in seeds
         ]
         runs = run_all(experiments, root=runs_dir, fresh=force)
-    except (ValueError, FloatingPointError) as error:
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    except FloatingPointError as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         click.echo("interrupted; finished runs are kept, the current one starts anew next time", err=True)
@@ -137,7 +140,19 @@ def train(methods, params, seeds, data, runs_dir, force, **fields):
     for run in runs:
         click.echo(f"\n{run.path}")
         click.echo(run.history.round({"train_loss": 4, "val_map": 2, "seconds": 1}).to_string(index=False))
-    click.echo("\n" + _results(methods, runs, len(seeds)))
+    click.echo(f"\n{_data(runs[0])}\n\n{_results(methods, runs, len(seeds))}")
+
+
+def _data(run) -> str:
+    """One line on what was trained on, so that a surprise is seen."""
+    noted = run.summary["data"]
+    images = ", ".join(f"{number} {split}" for split, number in noted["sizes"].items())
+    line = f"{run.config['dataset']}: {images} images; {len(run.classes)} classes"
+    if without := sum(noted.get("images_without_label", {}).values()):
+        line += f"; {without} images without a label ({noted['unlabeled']})"
+    if dropped := noted.get("classes_dropped"):
+        line += f"; {dropped} classes below min_images={noted['min_images']} left out"
+    return f"{line}; {run.config['backbone']}, {run.config['mode']}."
 
 
 def _results(methods, runs, num_seeds: int) -> str:

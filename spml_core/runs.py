@@ -117,6 +117,10 @@ class Experiment:
         models.check(full.backbone, full.mode)
         if full.dataset == "digits" and full.mode == "linear":
             raise ValueError("dataset 'digits' has no frozen features: mode 'linear' needs dataset 'folder'")
+        if full.mode == "linear" and full.backbone == "digits_cnn":
+            raise ValueError(
+                "backbone 'digits_cnn' has no frozen features: use mode 'end_to_end', or a timm model"
+            )
         full.training  # noqa: B018  checks the numbers
         chosen.check(full.epochs)
         return full
@@ -147,6 +151,9 @@ class Run:
 
     path: Path
 
+    def __post_init__(self):
+        object.__setattr__(self, "path", Path(self.path))
+
     @property
     def config(self) -> dict:
         """The resolved experiment."""
@@ -155,7 +162,8 @@ class Run:
     @property
     def summary(self) -> dict:
         """val_map and test_map (percent, at the best validation epoch; test_map is None without a test split),
-        test_per_class, best_epoch, seconds, processor_seconds, device, what the data set noted, versions."""
+        test_map_zero_filled, test_undefined_classes, best_epoch, seconds, processor_seconds, device, data (what the
+        data set noted, its fingerprint and sizes), manifest_sha256, versions."""
         return self._json("summary.json")
 
     @property
@@ -178,7 +186,7 @@ class Run:
         arrays = load_file(self.path / "logits.safetensors")
         if name not in arrays:
             raise KeyError(
-                f"no logits of {split!r} at epoch {epoch}; kept: {', '.join(sorted(arrays))} (best: {best})"
+                f"no logits {name!r} (split/epoch); kept: {', '.join(sorted(arrays))} (best: {best})"
             )
         return arrays[name]
 

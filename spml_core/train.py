@@ -151,6 +151,10 @@ def fit(
                 loss = method(logits, observed[index], Step(epoch, config.epochs, index))
                 for optimizer in optimizers:
                     optimizer.zero_grad()
+                if loss.ndim:
+                    raise ValueError(
+                        f"{_name(method)} returned shape {tuple(loss.shape)}: return the mean, a scalar"
+                    )
                 fabric.backward(loss)
                 for optimizer in optimizers:
                     optimizer.step()
@@ -159,7 +163,8 @@ def fit(
             train_loss = float(total) / len(inputs) if epoch else float("nan")
             if epoch and not np.isfinite(train_loss):
                 raise FloatingPointError(
-                    f"the loss became {train_loss} in epoch {epoch}: lower lr={config.lr}"
+                    f"the loss of {_name(method)} became {train_loss} in epoch {epoch}: lower lr={config.lr}, or "
+                    "compute the loss from logits without a logarithm of 0"
                 )
             val_logits.append(predict(model, val[0], fabric.device))
             if not np.isfinite(val_logits[-1]).all():  # by the last step, or before the first
@@ -201,6 +206,10 @@ def _threads(number: int | None):
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _name(method: Method) -> str:
+    return f"method {getattr(method, 'name', type(method).__name__)!r}"
 
 
 def _device_name(device: torch.device) -> str:

@@ -167,7 +167,9 @@ def test_fractions_ignore_column_and_row_order(folder):
 def test_rare_classes_and_images_without_label(folder):
     rows = [*simple(), "20.png,train,rare", "21.png,test,", "22.png,val,cat"]
     root = folder(rows)
-    message = refused(root, "2 of 23", "20.png", "21.png", "'drop'", "'keep'", "'error'", min_images=5)
+    message = refused(
+        root, "2 of 23", "20.png", "21.png", "drop", "keep", "error", "-d unlabeled", min_images=5
+    )
     assert "min_images=5 has taken 1 classes away" in message
     assert "22.png" not in message
 

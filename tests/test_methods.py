@@ -102,17 +102,17 @@ def test_registering_twice(registry):
         body = {"__qualname__": qualname, "__module__": module, "__doc__": "A method of this test."}
         return register(name)(type(qualname, (Method,), body))
 
-    first = define("mine", "Mine", "a_notebook")
-    again = define("mine", "Mine", "a_notebook")  # a cell that runs twice
-    assert registry["mine"] is again is not first
+    first = define("a_new_one", "Mine", "a_notebook")
+    again = define("a_new_one", "Mine", "a_notebook")  # a cell that runs twice
+    assert registry["a_new_one"] is again is not first
     for name, qualname, module in [
-        ("mine", "Other", "a_notebook"),
-        ("mine", "Mine", "another_module"),
+        ("a_new_one", "Other", "a_notebook"),
+        ("a_new_one", "Mine", "another_module"),
         ("gr", "GR", "a_notebook"),  # the same class name must not replace the built-in one
     ]:
         with pytest.raises(ValueError, match=f"'{name}' is taken by"):
             define(name, qualname, module)
-    assert registry["mine"] is again and registry["gr"] is GR
+    assert registry["a_new_one"] is again and registry["gr"] is GR
 
 
 # What `build` makes, and what it refuses before any forward pass.

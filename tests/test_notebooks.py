@@ -242,7 +242,8 @@ def test_losses_and_gradients(headline):
 @pytest.mark.slow
 def test_k_hat_assumptions(headline):
     numbers = headline("06-k-hat-assumptions")
-    assert one(numbers, "Spearman", "lowest") >= 0.9
+    assert one(numbers, "Spearman", "FN ratio") >= 0.95  # pooled over the seeds
+    assert one(numbers, "Spearman", "lowest") >= 0.8  # a hundred bins of one run are noisy in the middle
     assert one(numbers, "p-value", "before", "lowest") > 0.05
     assert one(numbers, "fitted w") > 5
     assert one(numbers, "fitted b") < 0

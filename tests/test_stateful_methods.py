@@ -55,7 +55,7 @@ def epochs(method, logits, observed, last, num_epochs=10, first=1):
 
 
 def test_every_name_of_the_design_is_registered():
-    assert sorted(DESIGN.split()) == methods.names()
+    assert set(DESIGN.split()) <= set(methods.names())
 
 
 @pytest.mark.parametrize("double", [True, False])

@@ -65,9 +65,7 @@ def load(name: str, /, **options) -> Dataset:
         raise DataError(f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}.")
     required = [k for k, p in known.items() if p.default is p.empty and k not in options]
     if required:
-        raise DataError(
-            f"data set {name!r} needs {', '.join(required)}, e.g. load({name!r}, {required[0]}=...)."
-        )
+        raise DataError(f"data set {name!r} needs {required[0]} (spml train: --{required[0]} PATH).")
     return loader(**options)
 
 

@@ -82,7 +82,8 @@ def load(
         raise DataError(
             f"{len(empty)} of {len(rows)} images have no label{cause}:"
             f"{images.listing([row.image for row in empty])}\n"
-            "Choose: unlabeled='drop' leaves them out, 'keep' takes them as all negative, 'error' stops here."
+            "Choose the option `unlabeled`: drop leaves them out, keep takes them as all negative, error stops here "
+            "(spml train: -d unlabeled drop)."
         )
     chosen = [row for row in rows if row.labels or unlabeled == "keep"]
     members = {split: [row for row in chosen if row.split == split] for split in SPLITS}
