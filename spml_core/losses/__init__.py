@@ -36,8 +36,8 @@ from spml_core.losses.select import as_positive, large_losses
 from spml_core.losses.unknown import em, ent_min, epr, expected_positives_penalty, lp_norm
 
 __all__ = [
-    "REDUCTIONS", "an", "an_ls", "as_positive", "asl", "asl_ps", "bce", "consistency", "dw", "em", "em_apl", "en",
-    "ent_min", "epr", "expected_positives_penalty", "fm_splc", "focal", "focal_margin", "gr", "hill", "iun",
-    "large_losses", "lasd", "leverage", "ll_ct", "ll_r", "lp_norm", "mse", "n_ls", "pseudo_label", "role", "splc",
-    "terms", "unified", "wan",
+    "REDUCTIONS", "an", "an_ls", "as_positive", "asl", "asl_ps", "bce", "consistency", "dw",
+    "em", "em_apl", "en", "ent_min", "epr", "expected_positives_penalty", "fm_splc", "focal",
+    "focal_margin", "gr", "hill", "iun", "large_losses", "lasd", "leverage", "ll_ct", "ll_r",
+    "lp_norm", "mse", "n_ls", "pseudo_label", "role", "splc", "terms", "unified", "wan",
 ]  # fmt: skip
