@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from spml_core import metrics
 from spml_core.augment import stack_views
+from spml_core.data import loading
 from spml_core.methods import Method, Step
 
 # Of what lightning-fabric takes; named here so that a wrong one is an error before any work.
@@ -113,7 +114,7 @@ def fit(
 
     fabric = Fabric(accelerator=config.accelerator, devices=1, precision=config.precision)
     (inputs, observed), method = train, method.to(fabric.device)
-    inputs, observed = inputs.to(fabric.device), observed.to(fabric.device)
+    observed = observed.to(fabric.device)
     model, *optimizers = fabric.setup(model, *_optimizers(model, method, config.lr))
     method.start(model.module, observed)
     restart = method.restart_epoch(config.epochs)
@@ -143,9 +144,8 @@ def fit(
             batches = (
                 torch.randperm(len(inputs), generator=order).split(int(config.batch_size)) if epoch else ()
             )
-            for index in batches:
-                index = index.to(fabric.device)
-                logits = model(stack_views(inputs[index], method.views, noise)).float()
+            for index, x in loading.batches(inputs, batches, fabric.device):
+                logits = model(stack_views(x, method.views, noise)).float()
                 if method.views > 1:
                     logits = logits.unflatten(0, (method.views, -1))  # (views, N, C)
                 loss = method(logits, observed[index], Step(epoch, config.epochs, index))
@@ -195,7 +195,8 @@ def _optimizers(model: nn.Module, method: Method, lr: float) -> list[torch.optim
 def predict(model: nn.Module, inputs: Tensor, device: torch.device, batch_size: int = 512) -> np.ndarray:
     """Logits (N, C) float32 in evaluation mode, every row, in order."""
     model.eval()
-    return torch.cat([model(batch.to(device)).float().cpu() for batch in inputs.split(batch_size)]).numpy()
+    indices = torch.arange(len(inputs)).split(batch_size)
+    return torch.cat([model(x).float().cpu() for _, x in loading.batches(inputs, indices, device)]).numpy()
 
 
 @contextmanager

@@ -20,14 +20,16 @@ class Part:
     """One split of a data set.
 
     Attributes:
-        inputs: (N, channels, H, W) uint8 images, or (N, D) float32 features.
+        inputs: (N, channels, H, W) uint8 images, or (N, D) float32 features; `loading.batches` reads them.
         full: (N, C) int8 in {1, 0}: the whole truth. It reaches metrics and analysis, never a loss.
         ids: N image ids, unique within the data set.
+        known: (N, C) bool, where the truth is known; `full` is 0 elsewhere. None = everywhere.
     """
 
     inputs: torch.Tensor
     full: np.ndarray
     ids: tuple[str, ...]
+    known: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,0 +1,27 @@
+"""The command `spml`. Each command imports what it needs when it runs, so that `--help` stays instant."""
+
+import click
+
+from spml_core import __version__
+from spml_core.cli.figures import figures
+from spml_core.cli.methods import methods
+from spml_core.cli.train import train
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="spml")
+def main():
+    """Single-positive multi-label learning: draw the figures, train one experiment.
+
+    \b
+    spml figures                          every notebook -> figures/
+    spml figures 06 -p seeds "[0]"        one notebook, one seed
+    spml train --method gr                one experiment on the digits
+    spml train --method an --method gr --seed 0 --seed 1
+                                          four of them, and a table
+    spml methods                          every loss there is; spml methods gr describes one
+    """
+
+
+for command in (figures, train, methods):
+    main.add_command(command)

@@ -1,0 +1,95 @@
+"""`spml train`."""
+
+import sys
+
+import click
+
+from spml_core.cli.text import table, values
+
+
+@click.command()
+@click.option("--dataset", default="digits", show_default=True, help="digits, or folder.")
+@click.option("--root", type=click.Path(), help="Folder with a labels.csv, for --dataset folder.")
+@click.option("data", "-d", "--data", type=(str, str), multiple=True, metavar="NAME VALUE",
+              help="Option of the data set, e.g. -d min_images 100; repeatable.")  # fmt: skip
+@click.option("methods", "--method", default=["gr"], show_default=True, multiple=True, help="Repeatable.")
+@click.option("params", "-p", "--param", type=(str, str), multiple=True, metavar="NAME VALUE",
+              help='Hyperparameter of the method, e.g. -p b "[-2, -8]"; repeatable.')  # fmt: skip
+@click.option("seeds", "--seed", default=[0], show_default=True, type=int, multiple=True, help="Repeatable.")
+@click.option("--mode", help="end_to_end, or linear on frozen features (the default for a folder).")
+@click.option("--backbone", help="digits_cnn, or a timm model.")
+@click.option("--epochs", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option("--batch-size", type=click.IntRange(min=1), help="Default: 64 digits, 16 folder.")
+@click.option("--lr", type=float, help="Learning rate of Adam. Default: 3e-3 digits, 1e-3 folder.")
+@click.option(
+    "--stop-drop", type=float, help="Stop at this many mAP points below the best epoch; default never."
+)
+@click.option("--val-labels", type=click.Choice(["clean", "observed"]), default="clean", show_default=True,
+              help="Validation labels that choose the epoch.")  # fmt: skip
+@click.option("--runs-dir", default="runs", show_default=True, help="Folder of all runs.")
+@click.option("--force", is_flag=True, help="Train again what exists.")
+def train(methods, params, seeds, data, runs_dir, force, **fields):
+    """Train experiments, or load those that exist, and print history and test mAP.
+
+    \b
+    spml train --method gr -p w "[0, 10]" -p b "[-2, -8]"
+    spml train --method an --method gr --seed 0 --seed 1 --seed 2
+    spml train --dataset folder --root my_photos --method gr -d min_images 20
+
+    Each --param goes to every --method. A folder needs a labels.csv with the columns image,split,labels; labels are
+    joined by ";".
+    """
+    from spml_core.runs import Experiment, run_all
+
+    try:
+        experiments = [
+            Experiment(method=method, seed=seed, params=values(params), data=values(data), **fields)
+            for method in methods
+            for seed in seeds
+        ]
+        runs = run_all(experiments, root=runs_dir, fresh=force)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    except FloatingPointError as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo("interrupted; finished runs are kept, the current one starts anew next time", err=True)
+        sys.exit(130)
+    for run in runs:
+        click.echo(f"\n{run.path}")
+        click.echo(run.history.round({"train_loss": 4, "val_map": 2, "seconds": 1}).to_string(index=False))
+    click.echo(f"\n{_data(runs[0])}\n\n{_results(methods, runs, len(seeds))}")
+
+
+def _data(run) -> str:
+    """One line on what was trained on, so that a surprise is seen."""
+    noted = run.summary["data"]
+    images = ", ".join(f"{number} {split}" for split, number in noted["sizes"].items())
+    line = f"{run.config['dataset']}: {images} images; {len(run.classes)} classes"
+    if without := sum(noted.get("images_without_label", {}).values()):
+        line += f"; {without} images without a label ({noted['unlabeled']})"
+    if dropped := noted.get("classes_dropped"):
+        line += f"; {dropped} classes below min_images={noted['min_images']} left out"
+    return f"{line}; {run.config['backbone']}, {run.config['mode']}."
+
+
+def _results(methods, runs, num_seeds: int) -> str:
+    """A row a method: test mAP of the best validation epoch, mean and standard deviation over the seeds."""
+    import statistics
+
+    rows = [("method", "test mAP", "seeds", "best epochs", "undefined classes")]
+    for n, method in enumerate(methods):
+        own = [run.summary for run in runs[n * num_seeds : (n + 1) * num_seeds]]
+        maps = [summary["test_map"] for summary in own]
+        if None in maps:
+            shown = "no test images"
+        else:
+            shown = f"{statistics.mean(maps):.2f}" + (
+                f" ± {statistics.stdev(maps):.2f}" if len(maps) > 1 else ""
+            )
+        undefined = ", ".join(own[0]["test_undefined_classes"] or []) or "none"
+        rows.append((method, shown, str(len(maps)), ",".join(str(s["best_epoch"]) for s in own), undefined))
+    first = runs[0].summary
+    return (
+        f"{table(rows)}\nAP: {first['definition']}. Epoch chosen on {first['val_labels']} validation labels."
+    )
