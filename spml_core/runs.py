@@ -31,7 +31,7 @@ from safetensors.torch import load_file as load_weights
 from safetensors.torch import save_file as save_weights
 from tqdm.auto import tqdm
 
-from spml_core import __version__, data, methods, metrics, models, train
+from spml_core import __version__, data, executors, methods, metrics, models, train
 from spml_core.data import labels
 from spml_core.paths import locate
 
@@ -222,7 +222,12 @@ class Run:
 
 
 def run(
-    experiment: Experiment, root: str | Path = "runs", *, fresh: bool = False, progress: bool = True
+    experiment: Experiment,
+    root: str | Path = "runs",
+    *,
+    fresh: bool = False,
+    progress: bool = True,
+    on_epoch: Callable[[dict], None] | None = None,
 ) -> Run:
     """Load the run of an experiment, or train it.
 
@@ -230,11 +235,13 @@ def run(
         root: folder of all runs; a relative one lies in the project folder.
         fresh: train again even if the run exists; the old one stays until the new one is complete.
         progress: show a bar, where there is a terminal or a notebook.
+        on_epoch: called with the row of `Run.history` after each epoch that is trained, 0 = before training. What it
+            raises stops the training like any interruption.
 
     Raises:
         ValueError: unknown method, data set, option or value, before any work.
     """
-    return _run(experiment.resolved(), locate(root), fresh, progress, Experiment.load_data)
+    return _run(experiment.resolved(), locate(root), fresh, progress, Experiment.load_data, on_epoch)
 
 
 def run_all(
@@ -245,18 +252,44 @@ def run_all(
     fresh: bool = False,
     progress: bool = True,
 ) -> list[Run]:
-    """`run` for each experiment, in order, here or by any `concurrent.futures` executor. All are checked first.
+    """`run` for each experiment, in order, here or by an executor. All are checked first; equal ones run once.
 
-    Here, a data set is loaded once for all experiments that share it.
+    Args:
+        executor: of `concurrent.futures`, or one that submits like them: Dask, MPI, submitit (see docs/clusters.md).
+            None = here, where a data set is loaded once, before the first training, for all that share it.
+
+    Raises:
+        ValueError: as `run`, before any work.
+        RunFailures: some experiments failed; raised when all others are finished, lists each with its reason.
     """
-    experiments, root = [experiment.resolved() for experiment in experiments], locate(root)
+    wanted, root = list(experiments), locate(root)
+    # repr: numpy values, lists and tuples have made place for plain ones.
+    names = [repr(dataclasses.asdict(experiment.resolved())) for experiment in wanted]
+    distinct = dict(zip(names, wanted, strict=True))
     if executor is None:
-        one = partial(_run, root=root, fresh=fresh, progress=progress, load=_load_once())
-        results = map(one, experiments)
+        load = _load_once()
+        for experiment in distinct.values():
+            load(experiment.resolved(), root / "cache")
+
+        def one(experiment: Experiment) -> Run:
+            return _run(experiment.resolved(), root, fresh, progress, load)
+
     else:
-        results = executor.map(partial(run, root=root, fresh=fresh, progress=False), experiments)
+        one = partial(run, root=root, fresh=fresh, progress=False)
+
     options = {"desc": "runs", "unit": "run", "leave": False, "disable": None if progress else True}
-    return list(tqdm(results, total=len(experiments), **options))
+    found = {}
+    with tqdm(total=len(distinct), **options) as bar:
+        for n, outcome in executors.outcomes(one, list(distinct.values()), executor):
+            found[n] = outcome
+            bar.update()
+    results = {name: found[n] for n, name in enumerate(distinct)}
+    failed = {name: error for name, error in results.items() if isinstance(error, Exception)}
+    if failed:
+        finished = [results[name] for name in names if name not in failed]
+        lost = [distinct[name] for name in failed]
+        raise executors.failures(lost, list(failed.values()), finished)
+    return [results[name] for name in names]
 
 
 def _load_once() -> Callable[[Experiment, Path], data.Dataset]:
@@ -272,7 +305,14 @@ def _load_once() -> Callable[[Experiment, Path], data.Dataset]:
     return load
 
 
-def _run(experiment: Experiment, root: Path, fresh: bool, progress: bool, load: Callable) -> Run:
+def _run(
+    experiment: Experiment,
+    root: Path,
+    fresh: bool,
+    progress: bool,
+    load: Callable,
+    on_epoch: Callable[[dict], None] | None = None,
+) -> Run:
     dataset = load(experiment, root / "cache")
     name = f"{experiment.dataset}-{experiment.method}-s{experiment.seed}-{experiment.key(dataset)[:12]}"
     path, draft = root / name, root / "partial" / name
@@ -284,14 +324,20 @@ def _run(experiment: Experiment, root: Path, fresh: bool, progress: bool, load: 
             return Run(path)
         shutil.rmtree(draft, ignore_errors=True)  # left by an interrupted run; it is trained anew
         draft.mkdir()
-        _train(experiment, dataset, draft, progress)
+        _train(experiment, dataset, draft, progress, on_epoch)
         if path.exists():
             shutil.rmtree(path)
         draft.replace(path)
     return Run(path)
 
 
-def _train(experiment: Experiment, dataset: data.Dataset, folder: Path, progress: bool) -> None:
+def _train(
+    experiment: Experiment,
+    dataset: data.Dataset,
+    folder: Path,
+    progress: bool,
+    on_epoch: Callable[[dict], None] | None,
+) -> None:
     wall, processor = time.perf_counter(), time.process_time()
     parts, classes = dataset.parts, dataset.classes
     num_pos, num_neg = experiment.observe
@@ -315,6 +361,7 @@ def _train(experiment: Experiment, dataset: data.Dataset, folder: Path, progress
             experiment.training,
             title=f"{experiment.method} on {experiment.dataset}, seed {experiment.seed}",
             progress=progress,
+            on_epoch=on_epoch,
         )
     logits = {f"val/{epoch}": scores for epoch, scores in enumerate(fitted.val_logits)}
     test = None

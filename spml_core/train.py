@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -91,6 +92,7 @@ def fit(
     *,
     title: str = "",
     progress: bool = True,
+    on_epoch: Callable[[dict], None] | None = None,
 ) -> Fitted:
     """Train, keep the best epoch on validation.
 
@@ -99,6 +101,7 @@ def fit(
         train: inputs (N, ...) and observed labels (N, C) in {1, 0, -1}.
         val: inputs and the (N, C) labels in {1, 0} that choose the epoch.
         title: what the progress bar says.
+        on_epoch: called with each new row of the history; what it raises ends the training.
 
     Raises:
         ValueError: no validation label is positive, so that nothing can choose the epoch, or the method cannot do its
@@ -174,6 +177,8 @@ def fit(
             seconds = round(time.perf_counter() - start, 3)
             history.append({"epoch": epoch, "train_loss": train_loss, "val_map": val_map, "seconds": seconds})
             bar.set_postfix_str(f"epoch {epoch}/{config.epochs}, validation mAP {val_map:.1f}")
+            if on_epoch is not None:
+                on_epoch(history[-1])
             if epoch and val_map > best[0]:
                 states = (model.module.state_dict(), method.state_dict())
                 best = (val_map, epoch, copy.deepcopy(states))
