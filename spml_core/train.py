@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -170,10 +171,11 @@ def fit(
     with _threads(config.threads), _tf32(config.tf32):
         work = _Work(model, method, train, val, config, names, carried)
         work.resume(checkpoints)
-        batches_done = work.epoch * work.num_batches
+        if work.epoch and distributed.rank() == 0:
+            tqdm.write(f"{title or 'training'}: going on after epoch {work.epoch}", file=sys.stderr)
         bar = tqdm(
             total=config.epochs * work.num_batches,
-            initial=batches_done,
+            initial=work.epoch * work.num_batches,
             desc=title,
             unit="batch",
             mininterval=0.5,
@@ -228,7 +230,8 @@ class _Work:
         self.method.start(self.net, self.observed)
         if carried is not None:
             self.method.load_state_dict(carried)
-        self.epoch, self.history, self.val_logits, self.best, self.last_good = 0, [], [], None, None
+        self.epoch, self.history, self.val_logits, self.best = 0, [], [], None
+        self.last_good, self.unsaved = None, False
         self._new_optimizers(self.restart - 1 if self.restart else config.epochs)
 
     def _new_optimizers(self, epochs: int) -> None:
@@ -454,6 +457,9 @@ class _Work:
         try:
             self.last_good = place.save(self.epoch, state)
         except OSError as error:
+            if self.unsaved:
+                return
+            self.unsaved = True
             warnings.warn(
                 f"no checkpoint after epoch {self.epoch} ({error}): training goes on, but an interruption would lose "
                 "what came after the last one",
