@@ -2,8 +2,8 @@
 
     python -m benchmarks.resume --kills 20
 
-A kill hits a step of the optimizer, or the writing of a checkpoint, before or after it has its name. Every training must
-end with the same bits: weights and method state of the best epoch, logits of all epochs, history.
+A kill hits a step of the optimizer, or the writing of a checkpoint, before or after it has its name. Every training
+must end with the same bits: weights and method state of the best epoch, logits of all epochs, history.
 """
 
 from __future__ import annotations

@@ -62,12 +62,20 @@ def share(index: Tensor) -> Tensor:
     return index[torch.arange(length * world_size()) % len(index)].chunk(world_size())[rank()]
 
 
-def gather(fabric, logits: Tensor, num: int) -> Tensor:
-    """Logits (..., N, C) of a whole batch of `num` rows from the shares of all processes, with their gradient."""
+def gather(logits: Tensor, num: int) -> Tensor:
+    """Logits (..., N, C) of a whole batch of `num` rows from the shares of all processes.
+
+    The gradient reaches this process's share, multiplied by the number of processes: the mean that DDP takes of the
+    processes' gradients is then their sum, that of the whole batch.
+    """
     if world_size() == 1:
         return logits
-    shares = fabric.all_gather(logits, sync_grads=True)  # (processes, ..., n, C)
-    return torch.cat(list(shares), -2)[..., :num, :]
+    shares = [torch.empty_like(logits) for _ in range(world_size())]
+    torch.distributed.all_gather(shares, logits.detach().contiguous())
+    if logits.requires_grad:
+        logits.register_hook(lambda grad: grad * world_size())
+    shares[rank()] = logits
+    return torch.cat(shares, -2)[..., :num, :]
 
 
 def gather_objects(item) -> list:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import platform
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as load_weights
+from safetensors.torch import save_file as save_weights
 
 from spml_core import __version__
 
@@ -148,6 +150,28 @@ def differences(runs: Iterable[Run]) -> dict[str, list[str]]:
             if (text := json.dumps(value, sort_keys=True)) not in seen:
                 seen.append(text)
     return {name: values for name, values in found.items() if len(values) > 1}
+
+
+def write_result(experiment, dataset, observed: dict, fitted, test_scores, folder: Path) -> None:
+    """All files of a result but the summary."""
+    logits = {f"val/{epoch}": scores for epoch, scores in enumerate(fitted.val_logits)}
+    if test_scores is not None:
+        logits[f"test/{fitted.best_epoch}"] = test_scores
+    truth = {f"{k}/full": part.full for k, part in dataset.parts.items()}
+    truth |= {f"{k}/known": part.known for k, part in dataset.parts.items() if part.known is not None}
+    save_file(logits, folder / "logits.safetensors")
+    save_file(truth | {f"{k}/observed": v for k, v in observed.items()}, folder / "labels.safetensors")
+    save_weights(_by_row(fitted.model.state_dict()), folder / "model.safetensors")
+    if state := fitted.method.state_dict():
+        save_weights(_by_row(state), folder / "method.safetensors")
+    pd.DataFrame(fitted.history).to_csv(folder / "history.csv", index=False)
+    write_json(folder / "classes.json", list(dataset.classes))
+    write_json(folder / "config.json", dataclasses.asdict(experiment))
+
+
+def _by_row(state: dict) -> dict:
+    """Tensors in the memory order that safetensors stores."""
+    return {name: tensor.contiguous() for name, tensor in state.items()}
 
 
 def versions() -> dict:

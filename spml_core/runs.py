@@ -29,7 +29,6 @@ import numpy as np
 import pandas as pd
 import torch
 from filelock import FileLock
-from safetensors.numpy import save_file
 from safetensors.torch import load_file as load_weights
 from safetensors.torch import save_file as save_weights
 from tqdm.auto import tqdm
@@ -38,9 +37,10 @@ from spml_core import checkpoints, data, distributed, methods, metrics, models, 
 from spml_core.checkpoints import Checkpoints
 from spml_core.data import labels
 from spml_core.paths import locate
-from spml_core.records import Run, table, to_json, versions, write_json, write_manifest
+from spml_core.protocols import protocol
+from spml_core.records import Run, table, to_json, versions, write_json, write_manifest, write_result
 
-__all__ = ["DEFAULTS", "Experiment", "Run", "run", "run_all", "table", "versions"]
+__all__ = ["DEFAULTS", "Experiment", "Run", "protocol", "run", "run_all", "table", "versions"]
 
 # Part of every key: raise it when a change of trainer, models or label draw changes results. Methods and data sets
 # need no such care, since the key covers their code and content.
@@ -312,7 +312,7 @@ def _train(experiment: Experiment, dataset: data.Dataset, draft: Path, progress:
     folder = draft / "result"
     shutil.rmtree(folder, ignore_errors=True)  # of one that was interrupted while writing
     folder.mkdir()
-    _write(experiment, dataset, observed, fitted, scores, folder)
+    write_result(experiment, dataset, observed, fitted, scores, folder)
     if first is not None:
         pd.DataFrame(first.history).to_csv(folder / "history_linear.csv", index=False)
     test = (
@@ -412,28 +412,6 @@ def _bytes_needed(model, method, val_labels: int, experiment: Experiment) -> int
     weights, state = (checkpoints.size_of([*m.parameters(), *m.buffers()]) for m in (model, method))
     logits = 4 * val_labels * (experiment.epochs + experiment.linear_epochs + 2)
     return (checkpoints.KEEP + 1) * (5 * weights + 4 * state + logits) + weights + state + logits
-
-
-def _write(experiment, dataset, observed: dict, fitted: train.Fitted, test_scores, folder: Path) -> None:
-    """All files of a result but the summary."""
-    logits = {f"val/{epoch}": scores for epoch, scores in enumerate(fitted.val_logits)}
-    if test_scores is not None:
-        logits[f"test/{fitted.best_epoch}"] = test_scores
-    truth = {f"{k}/full": part.full for k, part in dataset.parts.items()}
-    truth |= {f"{k}/known": part.known for k, part in dataset.parts.items() if part.known is not None}
-    save_file(logits, folder / "logits.safetensors")
-    save_file(truth | {f"{k}/observed": v for k, v in observed.items()}, folder / "labels.safetensors")
-    save_weights(_by_row(fitted.model.state_dict()), folder / "model.safetensors")
-    if state := fitted.method.state_dict():
-        save_weights(_by_row(state), folder / "method.safetensors")
-    pd.DataFrame(fitted.history).to_csv(folder / "history.csv", index=False)
-    write_json(folder / "classes.json", list(dataset.classes))
-    write_json(folder / "config.json", dataclasses.asdict(experiment))
-
-
-def _by_row(state: dict) -> dict:
-    """Tensors in the memory order that safetensors stores."""
-    return {name: tensor.contiguous() for name, tensor in state.items()}
 
 
 def _stream(seed: int, purpose: str) -> int:

@@ -7,9 +7,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -20,88 +19,11 @@ from tqdm.auto import tqdm
 from spml_core import augment, checkpoints, distributed, metrics, optim
 from spml_core.checkpoints import Checkpoints
 from spml_core.data import loading
+from spml_core.device import autocast, by_pixel, name_of, precision_on, tf32, threads
 from spml_core.methods import Method, Step
+from spml_core.training import ACCELERATORS, PRECISIONS, Training
 
-PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "64-true")
-ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")  # of lightning-fabric
-SCHEDULES = ("constant", "one_cycle")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """How to optimise: Adam. What the papers use of it is in `spml_core.protocols`.
-
-    Args:
-        batch_size: images a batch, over all processes; `accumulate` batches make one step of the optimizer, with the
-            mean of their gradients. A method sees one batch at a time, and so does batch norm.
-        lr: learning rate of Adam; that of the head is `head_lr_factor` times as high (GR's released code: 10).
-        weight_decay: of Adam, added to the gradient; not on biases and normalisation (Hill and SPLC: 1e-4).
-        schedule: "constant", or "one_cycle" with `lr` at its top (Hill and SPLC); see `optim.schedule`.
-        ema: decay of a running average of the weights, which then is what is validated and kept (Hill and SPLC:
-            0.9997, after ASL's released code); None = the weights themselves.
-        linear_init: train the head alone for this many of the epochs (a switch of GR's released code). The backbone is
-            then in evaluation mode: its batch norm uses, and keeps, the statistics of its pretraining.
-        flip: flip each training image left to right with probability 0.5 (all four papers).
-        stop_drop: stop when validation mAP falls this many points below the best (GR: 2, EM: 0); None = never.
-        seed: of the order of examples.
-        threads: CPU threads while training; None = torch's own choice. Small networks are faster with 1, do not suffer
-            when other processes share the cores, and give the same bits on any number of cores.
-        precision, accelerator: one of `PRECISIONS`, `ACCELERATORS`. "auto" is bf16 on a GPU that has it, else fp16 with
-            gradient scaling, float32 on a CPU; and a GPU where there is one. Loss and weights are float32 but for
-            "64-true", where the weights are float64.
-        tf32: let a GPU multiply float32 matrices in TF32 (10 bits of mantissa).
-        channels_last: memory order of images and filters: by pixel. Faster on GPUs, and on CPUs by 9 to 30 %.
-        compile: use `torch.compile` on the model; worth it for long trainings only.
-    """
-
-    epochs: int = 10
-    batch_size: int = 64
-    accumulate: int = 1
-    lr: float = 3e-3
-    head_lr_factor: float = 1.0
-    weight_decay: float = 0.0
-    schedule: str = "constant"
-    ema: float | None = None
-    linear_init: int = 0
-    flip: bool = False
-    stop_drop: float | None = None
-    seed: int = 0
-    threads: int | None = None
-    precision: str = "auto"
-    accelerator: str = "auto"
-    tf32: bool = True
-    channels_last: bool = True
-    compile: bool = False
-
-    def __post_init__(self):
-        for name in ("epochs", "batch_size", "accumulate", "threads"):
-            value = getattr(self, name)
-            if value is None and name == "threads":
-                continue
-            if not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name} must be a whole number, at least 1; got {value!r}")
-        for name in ("lr", "head_lr_factor"):
-            if not isinstance(getattr(self, name), Real) or not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be a number > 0, got {getattr(self, name)!r}")
-        if not isinstance(self.weight_decay, Real) or not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay must be a number >= 0, got {self.weight_decay!r}")
-        if self.ema is not None and not (isinstance(self.ema, Real) and 0 <= self.ema < 1):
-            raise ValueError(f"ema is a decay in [0, 1), or None for no average; got {self.ema!r}")
-        if not isinstance(self.linear_init, Integral) or not 0 <= self.linear_init < self.epochs:
-            raise ValueError(
-                f"linear_init must be a whole number of epochs, below epochs={self.epochs}; got {self.linear_init!r}"
-            )
-        if self.stop_drop is not None and not (isinstance(self.stop_drop, Real) and self.stop_drop >= 0):
-            raise ValueError(
-                f"stop_drop is a number of mAP points >= 0, or None for never; got {self.stop_drop!r}"
-            )
-        for name in ("flip", "tf32", "channels_last", "compile"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise ValueError(f"{name} is True or False, got {getattr(self, name)!r}")
-        known = {"precision": PRECISIONS, "accelerator": ACCELERATORS, "schedule": SCHEDULES}
-        for name, values in known.items():
-            if getattr(self, name) not in values:
-                raise ValueError(f"unknown {name} {getattr(self, name)!r}: use one of {', '.join(values)}")
+__all__ = ["ACCELERATORS", "PRECISIONS", "Fitted", "Names", "Training", "fit", "predict"]
 
 
 class Names(NamedTuple):
@@ -168,7 +90,7 @@ def fit(
             f"none of the {len(val[1])} validation images has a positive label: mAP is undefined"
         )
     method.check(config.epochs)
-    with _threads(config.threads), _tf32(config.tf32):
+    with threads(config.threads), tf32(config.tf32):
         work = _Work(model, method, train, val, config, names, carried)
         work.resume(checkpoints)
         if work.epoch and distributed.rank() == 0:
@@ -285,12 +207,12 @@ class _Work:
     def loss(self, x: Tensor, index: Tensor) -> Tensor:
         """The loss of the whole batch, of which `x` is this process's share."""
         x = _augmented(x, self.config, self.method.views, self.noise)
-        with _autocast(self.device, self.precision):
+        with autocast(self.device, self.precision):
             logits = self.model(x)
         logits = logits.float()
         if self.method.views > 1:
             logits = logits.unflatten(0, (self.method.views, -1))  # (views, n, C)
-        logits = distributed.gather(self.fabric, logits, len(index))  # (views, N, C)
+        logits = distributed.gather(logits, len(index))  # (views, N, C)
         logits.register_hook(self._count_finite)
         loss = self.method(logits, self.observed[index], Step(self.epoch, self.config.epochs, index))
         if loss.ndim:
@@ -364,7 +286,7 @@ class _Work:
 
     def predict(self, inputs) -> np.ndarray:
         rows = torch.arange(len(inputs)).tensor_split(distributed.world_size())[distributed.rank()]
-        with _autocast(self.device, self.precision):
+        with autocast(self.device, self.precision):
             own = predict(self.evaluated, inputs, self.device, rows=rows)
         return np.concatenate(distributed.gather_objects(own))
 
@@ -481,8 +403,7 @@ class _Work:
         self.ema = None
         for p in self.net.parameters():
             p.requires_grad_(True)
-        device = _device_name(self.device)
-        best = self.best_epoch
+        device, best = name_of(self.device), self.best_epoch
         return Fitted(
             self.net, self.method, self.history, self.val_logits, best, device, self.precision, self.predict
         )
@@ -506,21 +427,7 @@ def predict(
         budget = 2**25 if torch.device(device).type == "cuda" else 2**21
         batch_size = min(max(budget // int(np.prod(inputs.shape[1:])), 8), 512)
     with closing(loading.batches(inputs, rows.split(batch_size), device)) as batches:
-        return torch.cat([model(_by_pixel(x)).float().cpu() for _, x in batches]).numpy()
-
-
-def precision_on(device: torch.device, wanted: str = "auto") -> str:
-    """What "auto" is on a device; anything else is itself."""
-    if wanted != "auto":
-        return wanted
-    if device.type != "cuda":
-        return "32-true"
-    return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "16-mixed"
-
-
-def _autocast(device: torch.device, precision: str):
-    dtype = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(precision)
-    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+        return torch.cat([model(by_pixel(x)).float().cpu() for _, x in batches]).numpy()
 
 
 def _augmented(x: Tensor, config: Training, views: int, noise: torch.Generator) -> Tensor:
@@ -528,36 +435,7 @@ def _augmented(x: Tensor, config: Training, views: int, noise: torch.Generator) 
     if config.flip:
         x = augment.flip(x, noise)
     x = augment.stack_views(x, views, noise)
-    return _by_pixel(x) if config.channels_last else x
-
-
-def _by_pixel(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
-
-
-@contextmanager
-def _threads(number: int | None):
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def _tf32(allowed: bool):
-    if not torch.cuda.is_available():
-        yield
-        return
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if allowed else "highest")
-    torch.backends.cudnn.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
+    return by_pixel(x) if config.channels_last else x
 
 
 def _name(method: Method) -> str:
@@ -567,7 +445,3 @@ def _name(method: Method) -> str:
 def _some(items: list, shown: int = 8) -> str:
     text = ", ".join(map(str, items[:shown]))
     return text if len(items) <= shown else f"{text} and {len(items) - shown} more"
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -77,7 +77,11 @@ def training(pictures):
         with torch.random.fork_rng():
             torch.manual_seed(0)
             model = Dropping(images)
-            built = method if isinstance(method, Method) else build(method, CLASSES, NUM, **PARAMS.get(method, {}))
+            built = (
+                method
+                if isinstance(method, Method)
+                else build(method, CLASSES, NUM, **PARAMS.get(method, {}))
+            )
             config = Training(**{"epochs": 5, "batch_size": 6, "accelerator": "cpu", "threads": 1, **options})
             place = None if folder is None else Checkpoints(Path(folder))
             with pytest.MonkeyPatch.context() as patch:
@@ -147,9 +151,7 @@ def test_a_training_that_stopped_early_is_not_continued(training, tmp_path, monk
 
     def script():
         values = iter([0, 0.5, 0.6, 0.1, 0.9, 0.9])
-        monkeypatch.setattr(
-            train.metrics, "average_precision", lambda *a: SimpleNamespace(mean=next(values))
-        )
+        monkeypatch.setattr(train.metrics, "average_precision", lambda *a: SimpleNamespace(mean=next(values)))
 
     script()
     first = training("an", tmp_path, stop_drop=2.0)
@@ -279,7 +281,9 @@ def test_a_full_disk_is_survived_and_said_once(training, tmp_path, monkeypatch):
 
 def small_digits(monkeypatch, **options):
     monkeypatch.setattr(digits, "SIZES", {"train": 60, "val": 30, "test": 30})
-    return Experiment(**{"method": "role", "params": PARAMS["role"], "epochs": 3, "accelerator": "cpu"} | options)
+    return Experiment(
+        **{"method": "role", "params": PARAMS["role"], "epochs": 3, "accelerator": "cpu"} | options
+    )
 
 
 def test_too_little_room_is_said_before_training(tmp_path, monkeypatch):
