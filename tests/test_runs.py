@@ -420,7 +420,7 @@ def test_interrupted_run_is_absent_and_trained_anew(small, tmp_path, monkeypatch
     assert not [path for path in (root / "partial").iterdir() if path.is_dir()]
 
 
-@pytest.mark.parametrize("file", ["save_file", "save_weights", "_write_json"])
+@pytest.mark.parametrize("file", ["save_file", "save_weights", "write_json"])
 def test_crash_while_writing_leaves_no_run(small, tmp_path, monkeypatch, file):
     from spml_core import runs
 

@@ -91,8 +91,10 @@ def weights_id(backbone: str) -> str:
     return source
 
 
-def pretrained(backbone: str) -> tuple[torch.nn.Module, tuple[float, ...], tuple[float, ...]]:
+def pretrained(backbone: str, **options) -> tuple[torch.nn.Module, tuple[float, ...], tuple[float, ...]]:
     """A timm model with its ImageNet weights and classifier, in evaluation mode, and its input normalisation.
+
+    `options` go to `timm.create_model`.
 
     Returns:
         (model, mean, std); mean and std per channel for pixels in [0, 1].
@@ -108,7 +110,7 @@ def pretrained(backbone: str) -> tuple[torch.nn.Module, tuple[float, ...], tuple
         _load_by_order(model, torch.load(_wheel_file(backbone), map_location="cpu", weights_only=True))
         return model.eval(), OFFLINE[backbone]["mean"], OFFLINE[backbone]["std"]
     try:
-        model = timm.create_model(backbone, pretrained=True)
+        model = timm.create_model(backbone, pretrained=True, **options)
     except Exception as error:  # network, hub and file errors come as many types
         raise DataError(
             f"no weights for {backbone!r} ({type(error).__name__}: {error}). timm downloads them at the first "
