@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from multiprocessing import get_context, parent_process
+from threading import Thread
 
 POLL = 0.1  # seconds; submitit itself asks Slurm no oftener than once a minute
 
@@ -28,6 +32,21 @@ class RunFailures(ExceptionGroup):
 
     def __str__(self):
         return self.message
+
+
+def processes(number: int) -> ProcessPoolExecutor:
+    """A pool of processes on this machine: spawned, since torch does not survive a fork, and gone with their parent."""
+    return ProcessPoolExecutor(number, mp_context=get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """The workers of a parent that was killed would wait for it for ever."""
+
+    def watch():
+        parent_process().join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def failures(experiments: Sequence, exceptions: Sequence[Exception], runs: Sequence) -> RunFailures:

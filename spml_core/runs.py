@@ -250,8 +250,7 @@ def run_all(
         RunFailures: some experiments failed; raised when all others are finished, lists each with its reason.
     """
     wanted, root = list(experiments), locate(root)
-    # repr: numpy values, lists and tuples have made place for plain ones.
-    names = [repr(dataclasses.asdict(experiment.resolved())) for experiment in wanted]
+    names = [to_json(dataclasses.asdict(experiment.resolved())) for experiment in wanted]
     distinct = dict(zip(names, wanted, strict=True))
     if executor is None:
         load = _load_once()

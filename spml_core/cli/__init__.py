@@ -5,6 +5,7 @@ import click
 from spml_core import __version__
 from spml_core.cli.figures import figures
 from spml_core.cli.methods import methods
+from spml_core.cli.search import search
 from spml_core.cli.train import train
 
 
@@ -19,9 +20,10 @@ def main():
     spml train --method gr                one experiment on the digits
     spml train --method an --method gr --seed 0 --seed 1
                                           four of them, and a table
+    spml search digits-gr                 40 trials of GR's hyperparameters
     spml methods                          every loss there is; spml methods gr describes one
     """
 
 
-for command in (figures, train, methods):
+for command in (figures, train, search, methods):
     main.add_command(command)

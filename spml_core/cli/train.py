@@ -8,11 +8,11 @@ from spml_core.cli.text import table, values
 
 
 @click.command()
-@click.option("--dataset", default="digits", show_default=True, help="digits, or folder.")
+@click.option("--dataset", help="digits (the default), or folder.")
 @click.option("--root", type=click.Path(), help="Folder with a labels.csv, for --dataset folder.")
 @click.option("data", "-d", "--data", type=(str, str), multiple=True, metavar="NAME VALUE",
               help="Option of the data set, e.g. -d min_images 100; repeatable.")  # fmt: skip
-@click.option("methods", "--method", default=["gr"], show_default=True, multiple=True, help="Repeatable.")
+@click.option("methods", "--method", multiple=True, help="Default: gr; repeatable.")
 @click.option("params", "-p", "--param", type=(str, str), multiple=True, metavar="NAME VALUE",
               help='Hyperparameter of the method, e.g. -p b "[-2, -8]"; repeatable.')  # fmt: skip
 @click.option("seeds", "--seed", default=[0], show_default=True, type=int, multiple=True, help="Repeatable.")
@@ -28,12 +28,15 @@ from spml_core.cli.text import table, values
               help="Validation labels that choose the epoch. Default: clean.")  # fmt: skip
 @click.option("--protocol", metavar="NAME[:DATASET]",
               help="Train as a paper did (role, em, gr, hill, lasd), e.g. gr:voc2012; other options win.")  # fmt: skip
+@click.option(
+    "--preset", metavar="FILE", help="Train as a YAML file says, e.g. one of spml search; other options win."
+)
 @click.option("others", "-o", "--set", type=(str, str), multiple=True, metavar="NAME VALUE",
               help="Any other field of an experiment, e.g. -o flip true -o ema 0.9997; repeatable.")  # fmt: skip
 @click.option("--explain", is_flag=True, help="Print every effective value, train nothing.")
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of all runs.")
 @click.option("--force", is_flag=True, help="Train again what exists.")
-def train(methods, params, seeds, data, runs_dir, force, protocol, others, explain, **fields):
+def train(methods, params, seeds, data, runs_dir, force, protocol, preset, others, explain, **fields):
     """Train experiments, or load those that exist, and print history and test mAP.
 
     \b
@@ -47,12 +50,15 @@ def train(methods, params, seeds, data, runs_dir, force, protocol, others, expla
     torchrun --nproc-per-node 4 --no-python spml train ...
     """
     from spml_core.distributed import rank
+    from spml_core.executors import RunFailures
     from spml_core.runs import Experiment, run_all
 
     try:
-        given = _fields(protocol, data, others, fields)
+        given = _fields(protocol, preset, data, others, fields)
+        own = {given.pop("method", "gr"): given.pop("params", {})}  # of the preset
+        methods = methods or tuple(own)
         experiments = [
-            Experiment(method=method, seed=seed, params=values(params), **given)
+            Experiment(method=method, seed=seed, params=own.get(method, {}) | values(params), **given)
             for method in methods
             for seed in seeds
         ]
@@ -63,7 +69,7 @@ def train(methods, params, seeds, data, runs_dir, force, protocol, others, expla
         runs = run_all(experiments, root=runs_dir, fresh=force)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    except (FloatingPointError, OSError) as error:
+    except (OSError, RunFailures) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         click.echo("interrupted; the same command goes on from the last finished epoch", err=True)
@@ -76,12 +82,12 @@ def train(methods, params, seeds, data, runs_dir, force, protocol, others, expla
     click.echo(f"\n{_data(runs[0])}\n\n{_results(methods, runs, len(seeds))}")
 
 
-def _fields(protocol: str | None, data, others, fields: dict) -> dict:
-    """Of an experiment: what a paper says, below what the command line does."""
+def _fields(protocol: str | None, preset: str | None, data, others, fields: dict) -> dict:
+    """Of an experiment: what a paper says, below what the preset does, below what the command line does."""
     import dataclasses
     import difflib
 
-    from spml_core import runs
+    from spml_core import runs, space
     from spml_core.methods.presets import DATASETS
 
     given = {name: value for name, value in fields.items() if value is not None}
@@ -93,10 +99,11 @@ def _fields(protocol: str | None, data, others, fields: dict) -> dict:
                 f"--set {name}: no such field{f', like {near}' if near else ''}; it has {', '.join(known)}"
             )
         given[name] = value
-    base = {}
+    base = {} if preset is None else space.read_preset(preset)
     if protocol is not None:
         name, published = _named(protocol)
-        base = runs.protocol(name, published or (given["dataset"] if given["dataset"] in DATASETS else None))
+        dataset = (base | given).get("dataset")
+        base = runs.protocol(name, published or (dataset if dataset in DATASETS else None)) | base
     return base | given | {"data": base.get("data", {}) | values(data)}
 
 

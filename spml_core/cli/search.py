@@ -1,0 +1,65 @@
+"""`spml search`."""
+
+import sys
+
+import click
+
+from spml_core.cli.text import table, values
+
+
+@click.command()
+@click.argument("space")
+@click.option("changes", "-p", "--param", type=(str, str), multiple=True, metavar="NAME VALUE",
+              help="Fixed field of the experiments, e.g. -p data.min_images 20; repeatable.")  # fmt: skip
+@click.option("--trials", type=click.IntRange(min=1), help="In place of what the file says.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option("--storage", metavar="URL", help="Database for many machines. Default: a journal file.")
+@click.option("--runs-dir", default="runs", show_default=True, help="Folder of all runs.")
+def search(space, changes, trials, jobs, storage, runs_dir):
+    """Try hyperparameters, choose by validation mAP, report the test mAP of the best.
+
+    \b
+    spml search digits-gr
+    spml search my_search.yaml -p root my_photos --jobs 4
+    spml search my_search.yaml --storage postgresql://me@host/base
+
+    SPACE is a YAML file, or the name of one that comes with the package. A search that was stopped goes on. The best
+    configuration is written to RUNS_DIR/search, for spml train --preset.
+    """
+    from contextlib import nullcontext
+
+    from spml_core import executors
+    from spml_core import search as library
+
+    try:
+        plan = library.read(space, values(changes))
+        plan = plan.model_copy(update={} if trials is None else {"trials": trials})
+        with executors.processes(jobs) if jobs > 1 else nullcontext() as executor:
+            found = library.search(plan, executor, runs_dir, storage=storage)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    except (RuntimeError, OSError, executors.RunFailures) as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo("interrupted; the same command goes on", err=True)
+        sys.exit(130)
+    click.echo(_report(found))
+
+
+def _report(found) -> str:
+    import json
+    import statistics
+
+    counts = ", ".join(f"{number} {kind}" for kind, number in found.counts.items())
+    first, maps = found.runs[0].summary, [run.summary["test_map"] for run in found.runs]
+    shown = "no test images" if None in maps else f"{statistics.mean(maps):.2f}"
+    if None not in maps and len(maps) > 1:
+        shown += f" ± {statistics.stdev(maps):.2f}"
+    rows = [(name, json.dumps(value)) for name, value in found.chosen.items()]
+    return (
+        f"{found.space.name}: {sum(found.counts.values())} trials ({counts})\n"
+        f"{table(rows)}\n"
+        f"validation mAP {found.val_map:.2f} ({first['val_labels']} labels, {found.space.seeds} seed(s)), by which it "
+        f"was chosen\ntest mAP {shown} ({len(maps)} seed(s))\n"
+        f"spml train --preset {found.preset}"
+    )
