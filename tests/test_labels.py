@@ -379,6 +379,12 @@ def test_an_image_without_positives_is_named(protocol):
     assert labels.observe(full, protocol=protocol)[2].tolist() == [0, 0, 0]
 
 
+def test_an_image_without_positives_is_kept_where_one_says_so():
+    full = [[1, 0, 0], [0, 1, 1], [0, 0, 0], [0, 0, 1]]
+    for observed in (labels.observe(full), labels.drop(full, 0.5), labels.biased(full, [1, 1, 1])):
+        assert observed[2].tolist() == [0, 0, 0]
+
+
 def test_many_images_without_positives_stay_readable():
     with pytest.raises(ValueError, match="400 of 400") as error:
         labels.single_positive(np.zeros((400, 2)))

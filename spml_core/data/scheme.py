@@ -29,12 +29,12 @@ def check(observe) -> tuple[int, int] | dict:
         return dict(observe)
     elif isinstance(observe, Mapping) and "weights" in observe and set(observe) <= {"num_pos", "weights"}:
         weights, num_pos = observe["weights"], observe.get("num_pos", 1)
-        if isinstance(weights, str):
-            labels.class_weights(np.zeros((0, 1)), weights)  # raises where there is no such preset
-            return {"num_pos": num_pos, "weights": weights}
-        weights = np.array(weights, float).reshape(-1)
-        labels.biased(np.zeros((0, len(weights))), weights, num_pos)  # raises where a value cannot be
-        return {"num_pos": num_pos, "weights": weights.tolist()}
+        plain = weights if isinstance(weights, str) else np.array(weights, float).reshape(-1).tolist()
+        if isinstance(num_pos, int):
+            labels.biased(
+                np.zeros((0, 1 if plain is weights else len(plain))), plain, num_pos
+            )  # raises if they cannot be
+            return {"num_pos": num_pos, "weights": plain}
     elif isinstance(observe, Mapping) and "manifest" in observe and set(observe) <= {"manifest", "sha256"}:
         found = manifest.digest(observe["manifest"])
         if observe.get("sha256", found) != found:
