@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from spml_core.cli import main
 from spml_core.data import DataError, Part, digits, labels, manifest, scheme
-from spml_core.runs import Experiment, run
+from spml_core.runs import Experiment, Run, run
 
 ROOT = Path(__file__).parents[1]
 TRACKED = ROOT / "data" / "draws" / "digits-single-positive-seed0.csv"
@@ -160,3 +162,16 @@ def test_a_run_on_a_missing_ratio(tmp_path, parts):
     found = run(Experiment(**SMALL, observe={"drop": 0.5}), root=tmp_path, progress=False)
     expected = labels.drop(parts["train"].full, 0.5, 0, ids=parts["train"].ids)
     np.testing.assert_array_equal(found.observed("train"), expected)
+
+
+def test_the_command_line_says_the_same(tmp_path):
+    def spml(*arguments):
+        return CliRunner().invoke(main, ["train", "--method", "an", "--epochs", "1", *arguments])
+
+    done = spml("--drop", "0.5", "--runs-dir", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    (folder,) = tmp_path.glob("digits-an-*")
+    assert Run(folder).config["observe"] == {"drop": 0.5}
+    assert "exclude each other" in spml("--drop", "0.5", "--manifest", str(TRACKED)).output
+    assert "there is no file" in spml("--manifest", "no/such.csv").output
+    assert "frequency" in spml("--draw-weights", "common").output

@@ -201,9 +201,9 @@ def _check(full, known) -> tuple[np.ndarray, np.ndarray | None]:
     full = np.asarray(full)
     if full.ndim != 2:
         raise ValueError(f"full labels have shape {full.shape}; expected (images, classes)")
-    wrong = np.argwhere((full != 0) & (full != 1))  # catches NaN too
-    if len(wrong):
-        row, column = wrong[0]
+    # NaN fails the comparison; on Open Images, masks of every label would take gigabytes.
+    if full.size and not (full.min() >= 0 and full.max() <= 1 and _is_whole(full)):
+        row, column = np.argwhere((full != 0) & (full != 1))[0]
         raise ValueError(
             f"full labels must be 1 (present) or 0 (absent); row {row}, class {column} holds {full[row, column]}. "
             "An unknown label is 0 here and False in `known`."
@@ -222,6 +222,10 @@ def _check(full, known) -> tuple[np.ndarray, np.ndarray | None]:
     return full, known
 
 
+def _is_whole(full: np.ndarray) -> bool:
+    return full.dtype.kind in "bui" or bool(((full == 0) | (full == 1)).all())
+
+
 def _counts(count: int, full: np.ndarray) -> np.ndarray:
     """(N,) the same for each image; -1, all, is a number that no image exceeds."""
     return np.full(len(full), full.shape[1] if count == -1 else count)
@@ -234,23 +238,26 @@ def _draw(full, known, num_pos, num_neg: int, seed: int, protocol: str, ids, wei
     if ids is not None and len(ids) != len(full):
         raise ValueError(f"{len(ids)} ids for {len(full)} rows of labels")
     positive = full == 1
-    negative = ~positive if known is None else ~positive & known
-    num_neg = _counts(num_neg, full)
     observed = np.zeros(full.shape, np.int8)
-    if protocol == "cole2021":
+    if protocol == "per_image":
+        names = range(len(full)) if ids is None else ids
+        observed[_first(positive, num_pos, seed, names, weights)] = 1
+        if num_neg:
+            observed[_first(_negative(positive, known), _counts(num_neg, full), seed, names)] = -1
+    else:
+        negative, num_neg = _negative(positive, known), _counts(num_neg, full)
         stream = np.random.RandomState(seed)
         for row in range(len(full)):
             for value, candidates, count in ((1, positive, num_pos), (-1, negative, num_neg)):
                 there = np.flatnonzero(candidates[row])
-                if len(
-                    there
-                ):  # the published code's `choice(there, count, replace=False)`, without its overhead
+                if len(there):
+                    # The published code's `choice(there, count, replace=False)`, without its overhead.
                     observed[row, there[stream.permutation(len(there))[: count[row]]]] = value
-    else:
-        names = range(len(full)) if ids is None else ids
-        observed[_first(positive, num_pos, seed, names, weights)] = 1
-        observed[_first(negative, num_neg, seed, names)] = -1
     return observed
+
+
+def _negative(positive, known) -> np.ndarray:
+    return ~positive if known is None else ~positive & known
 
 
 def _first(candidates, count, seed: int, names, weights=None) -> np.ndarray:
