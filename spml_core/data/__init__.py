@@ -24,12 +24,15 @@ class Part:
         full: (N, C) int8 in {1, 0}: the whole truth. It reaches metrics and analysis, never a loss.
         ids: N image ids, unique within the data set.
         known: (N, C) bool, where the truth is known; `full` is 0 elsewhere. None = everywhere.
+        rows: (N,) row numbers in the one matrix that train and val were divided from: the published draws (protocol
+            "cole2021") run through that matrix. None = the part is a matrix of its own.
     """
 
     inputs: torch.Tensor
     full: np.ndarray
     ids: tuple[str, ...]
     known: np.ndarray | None = None
+    rows: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
