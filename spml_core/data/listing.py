@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.pool import ThreadPool
@@ -14,12 +13,17 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
-from spml_core.data import DataError, Dataset, Part, images
+from spml_core.data import DataError, Dataset, Part, images, labels
 from spml_core.paths import locate
 
 SPLITS = ("train", "val", "test")
 IN_MEMORY = 2 * 2**30  # bytes of decoded images held at most; above it they are decoded batch by batch
 CHECKED = 10_000  # files decoded to complete a report of other faults
+SPLIT_SEED, VAL_FRACTION = (
+    1200,
+    0.2,
+)  # of the published protocol: validation drawn from the official train images
+POLICIES = ("error", "drop", "keep")
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"}
 
 
@@ -77,6 +81,79 @@ class Listing:
         return [n for n, path in enumerate(self.paths) if path.name not in names[path.parent]]
 
 
+def finish(listing: Listing, *, divide: bool, unlabeled: str, allow_missing: bool = False) -> Listing:
+    """What every loader does last: draw the validation images, then apply the policies, and note the counts.
+
+    Args:
+        divide: draw 20 % of the train images as validation (`labels.split`, seed 1200), as published, before the
+            policies take any image away.
+        unlabeled: images without a positive label: "error" (a problem, raised by `assemble`), "drop", or "keep".
+        allow_missing: leave out the images whose file is missing, in place of an error.
+    """
+    check_choice("unlabeled", unlabeled, POLICIES)
+    train = [n for n, split in enumerate(listing.splits) if split == "train"]
+    if divide and len(train) > 2:
+        for n in labels.split(len(train), VAL_FRACTION, SPLIT_SEED)[1]:
+            listing.splits[train[n]] = "val"
+        listing.divided = True
+        division = f"{VAL_FRACTION:.0%} of train as validation, seed {SPLIT_SEED}"
+        listing.notes["division"] = ", ".join(filter(None, (listing.notes.get("division"), division)))
+    listing = apply_policy(listing, unlabeled)
+    listing.options |= {"allow_missing": allow_missing}
+    return drop_missing(listing) if allow_missing else listing
+
+
+def apply_policy(listing: Listing, unlabeled: str, cause: str = "") -> Listing:
+    """Report, drop or keep the images without a positive label; `cause` says why there may be more than expected."""
+    labeled = listing.full.any(1)
+    empty = np.flatnonzero(~labeled)
+    counts = {split: sum(listing.splits[n] == split for n in empty) for split in SPLITS}
+    listing.options |= {"unlabeled": unlabeled}
+    listing.notes |= {"unlabeled": unlabeled, "images_without_label": counts}
+    if unlabeled == "error" and len(empty):
+        rows = [f"row {n}: {listing.ids[n]}" for n in empty]
+        listing.problems.append(
+            f"{len(empty)} of {len(listing)} images have no label{cause}:{images.listing(rows)}\n"
+            "Choose the option `unlabeled`: drop leaves them out, keep takes them as all negative, error stops here "
+            "(spml train: -d unlabeled drop)."
+        )
+    if unlabeled == "drop":
+        listing.left_out += [listing.paths[n] for n in empty]
+        listing = listing.select(np.flatnonzero(labeled))
+    return listing
+
+
+def drop_missing(listing: Listing) -> Listing:
+    """The rows whose file exists; notes say how many were left out, and which first."""
+    missing = listing.missing()
+    ids = [listing.ids[n] for n in missing]
+    left_out = [path for path in listing.left_out if path.is_file()]
+    listing.notes["missing_images"] = {"count": len(ids), "of": len(listing), "first": ids[: images.SHOWN]}
+    return listing.select(sorted(set(range(len(listing))) - set(missing)), left_out=left_out)
+
+
+def find_extra(folders: Sequence[Path], named: Sequence[Path]) -> list[Path]:
+    """Image files below `folders` that are not among `named`, sorted."""
+    known = {str(path) for path in named}
+    found = []
+    for folder in folders:
+        for parent, _, files in os.walk(folder):
+            found += [path for name in files if (path := os.path.join(parent, name)) not in known]
+    return sorted(Path(path) for path in found if os.path.splitext(path)[1].lower() in SUFFIXES)
+
+
+def check_choice(option: str, value, allowed: Sequence[str]) -> None:
+    """Raise `DataError` if an option has a value it cannot have."""
+    if value not in allowed:
+        raise DataError(f"unknown value {option}={value!r}: use one of {', '.join(allowed)}")
+
+
+def require_files(files: Sequence[Path], expected: str) -> None:
+    """Raise `DataError` with all label files that are not there; `expected` says how the folder should look."""
+    if absent := [str(file) for file in files if not file.is_file()]:
+        raise DataError(f"{len(absent)} label files are missing:{images.listing(absent)}\n{expected}")
+
+
 def assemble(
     listing: Listing,
     *,
@@ -121,7 +198,8 @@ def assemble(
         from spml_core.data import features
 
         weights = features.weights_id(backbone)
-        everything = sorted([*paths, *listing.left_out], key=Path.as_posix)
+        spare = [path for path in listing.left_out if path.is_file()]
+        everything = sorted([*paths, *spare], key=Path.as_posix)
         digests = digest(everything, cache_dir)
         computed = features.extract(
             everything,
