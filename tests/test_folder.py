@@ -65,7 +65,7 @@ def test_validation_rows_are_taken_as_given(folder):
 
 
 def test_without_split_column_all_images_are_for_training(folder):
-    data = load("folder", root=folder([f"{n}.png,cat" for n in range(10)], header="image,labels"), size=8)
+    data = load("folder", root=folder([f"{n}.png,cat;dog" for n in range(10)], header="image,labels"), size=8)
     assert {name: len(part) for name, part in data.parts.items()} == {"train": 8, "val": 2}
 
 
@@ -113,8 +113,8 @@ def test_classes_txt_fixes_the_order(folder):
         (["a.png,train,cat,dog"], None, ["line 2", "';'"]),
         (["a.png,train"], None, ["line 2", "fields"]),
         ([",train,x"], None, ["line 2", "''", "images/1.jpg"]),
-        (["a.png,train,x", "b.png,test,x"], None, ["no val images"]),
-        (["a.png,val,x", "b.png,test,x"], None, ["no train images"]),
+        (["a.png,train,x", "b.png,test,y"], None, ["no val images"]),
+        (["a.png,val,x", "b.png,test,y"], None, ["no train images"]),
     ],
 )
 def test_bad_tables(folder, rows, header, texts):

@@ -1,14 +1,15 @@
-"""Data sets: `load("digits")`, `load("folder", root=...)`; labels are drawn by `spml_core.data.labels`."""
+"""Data sets: `load("digits")`, `load("coco2014", root=...)`; labels are drawn by `spml_core.data.labels`."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
-DATASETS = ("digits", "folder")
+DATASETS = ("digits", "folder", "voc2012", "coco2014", "nuswide", "cub200", "openimages")
 
 
 class DataError(ValueError):
@@ -72,6 +73,28 @@ def load(name: str, /, **options) -> Dataset:
     if required:
         raise DataError(f"data set {name!r} needs {required[0]} (spml train: --{required[0]} PATH).")
     return loader(**options)
+
+
+def draw_together(draw: Callable[[Part], np.ndarray], parts: dict[str, Part]) -> dict[str, np.ndarray]:
+    """Observed labels of train and val, drawn in the one matrix they were divided from, as published (`Part.rows`).
+
+    Args:
+        draw: (N, C) observed labels of a part without inputs, such as `labels.observe` on its `full` and `ids`.
+            Parts without `rows` are drawn each for itself.
+    """
+    train, val = parts["train"], parts["val"]
+    if train.rows is None or val.rows is None:
+        return {name: draw(parts[name]) for name in ("train", "val")}
+    order = np.argsort(np.concatenate([train.rows, val.rows]))
+
+    def merged(first, second):
+        return None if first is None else np.concatenate([first, second])[order]
+
+    ids = tuple(merged(np.array(train.ids, object), np.array(val.ids, object)))
+    whole = Part(None, merged(train.full, val.full), ids, merged(train.known, val.known))
+    observed = np.empty(whole.full.shape, np.int8)
+    observed[order] = draw(whole)
+    return {"train": observed[: len(train)], "val": observed[len(train) :]}
 
 
 def check_name(name: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from spml_core.data import DataError, Dataset, images
 from spml_core.data.listing import Listing, assemble, check_choice, find_extra, finish, require_files
@@ -109,39 +111,34 @@ def _pairs(file: Path) -> dict[int, str]:
 
 def _answers(file: Path, image_numbers: list[int], attributes: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """(N, 312) present in {1, 0} and certainty in 1..4, int8."""
-    import pandas as pd
-
-    rows, columns = (
-        {key: n for n, key in enumerate(image_numbers)},
-        {key: n for n, key in enumerate(attributes)},
-    )
-    try:  # 13 fields at most: some rows are longer than described
-        table = pd.read_csv(file, sep=r"\s+", header=None, names=range(13), usecols=range(4), dtype="float32")
-        table = table.to_numpy()
-    except ValueError as error:
-        raise DataError(
-            f"{file} cannot be read: {error}. A row is image, attribute, present, certainty, time."
-        ) from None
+    rows = {key: n for n, key in enumerate(image_numbers)}
+    columns = {key: n for n, key in enumerate(attributes)}
+    fields = array("i")
+    with open(file, encoding="utf-8") as text:
+        for number, line in enumerate(tqdm(text, file.name, unit=" rows", leave=False, disable=None), 1):
+            try:
+                image, attribute, present, certainty = map(int, line.split(None, 4)[:4])
+            except ValueError:
+                raise DataError(
+                    f"{file}, line {number}: {line!r} is not image, attribute, present, certainty, time"
+                ) from None
+            fields.extend((image, attribute, present, certainty))
+    table = np.frombuffer(fields, np.int32).reshape(-1, 4)
     expected = len(rows) * len(columns)
     if len(table) != expected:
         raise DataError(
             f"{file} has {len(table):,} rows; {len(rows):,} images x {len(columns)} attributes are {expected:,}"
         )
-    row = pd.Series(rows).reindex(table[:, 0]).to_numpy()
-    column = pd.Series(columns).reindex(table[:, 1]).to_numpy()
-    sound = (
-        np.isfinite(row)
-        & np.isfinite(column)
-        & np.isin(table[:, 2], (0, 1))
-        & np.isin(table[:, 3], (1, 2, 3, 4))
-    )
+    row = np.array([rows.get(key, -1) for key in table[:, 0].tolist()])
+    column = np.array([columns.get(key, -1) for key in table[:, 1].tolist()])
+    sound = (row >= 0) & (column >= 0) & np.isin(table[:, 2], (0, 1)) & np.isin(table[:, 3], (1, 2, 3, 4))
     if not sound.all():
         wrong = [f"line {n + 1}: {table[n].tolist()}" for n in np.flatnonzero(~sound)]
         raise DataError(
             f"{file}: {len(wrong)} rows are not a listed image, a listed attribute, 0 or 1, and a certainty of 1 to 4:"
             f"{images.listing(wrong)}"
         )
-    place = row.astype(np.int64) * len(columns) + column.astype(np.int64)
+    place = row * len(columns) + column
     if len(np.unique(place)) < expected:
         raise DataError(f"{file} holds some pairs of image and attribute twice, so that others are missing")
     present, certainty = np.empty(expected, np.int8), np.empty(expected, np.int8)

@@ -69,6 +69,8 @@ class Listing:
     def select(self, rows: Sequence[int], **changes) -> Listing:
         """The same with these rows only, in this order; `changes` replace other fields."""
         rows = np.asarray(rows, np.int64)
+        if len(rows) == len(self) and (np.diff(rows) == 1).all():
+            return replace(self, **changes)  # labels may take gigabytes: no copy
         chosen = {name: [getattr(self, name)[n] for n in rows] for name in ("paths", "ids", "splits")}
         known = None if self.known is None else self.known[rows]
         return replace(self, **chosen, full=self.full[rows], known=known, **changes)

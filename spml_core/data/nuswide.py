@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -68,11 +69,7 @@ def read(
     reader = {"homepage": _homepage, "list119k": _table}.get(variant, _arrays)
     names, splits, full = reader(root, variant)
     _check_sizes(variant, splits)
-    if (
-        twice := sorted({name for name in names if names.count(name) > 1})
-        if len(set(names)) < len(names)
-        else []
-    ):
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
         raise DataError(f"{len(twice)} images are listed more than once:{images.listing(twice)}")
     base, folders = _images(root, variant)
     paths = [base / name for name in names]
