@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.pool import ThreadPool
@@ -24,6 +25,7 @@ SPLIT_SEED, VAL_FRACTION = (
     0.2,
 )  # of the published protocol: validation drawn from the official train images
 POLICIES = ("error", "drop", "keep")
+SETTLED = 2 * 10**9  # nanoseconds after which a later edit shows in a file's times, on every file system
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"}
 
 
@@ -228,11 +230,36 @@ def assemble(
     return Dataset(listing.name, listing.classes, parts, fingerprint, notes)
 
 
-def digest(paths: Sequence[Path], cache_dir: str | Path | None = None) -> dict[Path, str]:
-    """SHA-256 of each file's content; a file unchanged since it was last read (size, times) is not read again."""
+def digest(paths: Sequence[Path], cache_dir: Path) -> dict[Path, str]:
+    """SHA-256 of each file's content (`images.digest`), kept in `cache_dir` so that a data set is read once.
+
+    A file is read again when its size or one of its times differs, or was so young when it was read that an edit
+    could have left both as they were.
+    """
+    if not paths:
+        return {}
+    root = os.path.commonpath([path.parent for path in paths])
+    file = cache_dir / f"digests-{hashlib.sha256(root.encode()).hexdigest()[:16]}.json"
+    try:
+        kept = json.loads(file.read_text())
+    except (OSError, ValueError):  # none yet, or not whole: it is made again
+        kept = {}
+    now, states = time.time_ns(), {}
+    for path in paths:
+        found = path.stat()
+        states[path] = [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    todo = [path for path in paths if kept.get(str(path), [None])[:-1] != states[path]]
+    bar = {"desc": "read images", "total": len(todo), "unit": " images", "leave": False, "disable": None}
     with ThreadPool() as pool:
-        bar = {"desc": "read images", "total": len(paths), "unit": " images", "leave": False, "disable": None}
-        return dict(zip(paths, tqdm(pool.imap(images.digest, paths), **bar), strict=True))
+        fresh = dict(zip(todo, tqdm(pool.imap(images.digest, todo), **bar), strict=True))
+    settled = [path for path in todo if now - max(states[path][1:]) > SETTLED]
+    if settled:
+        kept |= {str(path): [*states[path], fresh[path]] for path in settled}
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(f".{os.getpid()}.tmp")
+        draft.write_text(json.dumps(kept))
+        os.replace(draft, file)
+    return {path: fresh[path] if path in fresh else kept[str(path)][-1] for path in paths}
 
 
 def _pixels(paths, digests, size: int, cache_dir: Path, prepared: bool):

@@ -52,7 +52,7 @@ def read(
     without a validation file 20 % of train become val. Missing images are common: see `allow_missing`.
 
     Memory: label files are read in pieces of a million rows. Kept are about 130 bytes for each label of the chosen
-    classes while they are merged, an id and a path (about 400 bytes) for each image, and two dense matrices of one
+    classes while they are merged, an id and a path (about 1 kB) for each image, and two dense matrices of one
     byte an image and class, `full` and `known`. No float matrix is made. A million images with 5,000 classes take
     10 GB, twice that while `allow_missing` selects from them; above 16 GiB the loader stops before it allocates them
     and asks for fewer classes.
