@@ -26,6 +26,7 @@ SPLIT_SEED, VAL_FRACTION = (
 )  # of the published protocol: validation drawn from the official train images
 POLICIES = ("error", "drop", "keep")
 SETTLED = 2 * 10**9  # nanoseconds after which a later edit shows in a file's times, on every file system
+WORTH = 100 * 2**20  # bytes of files whose digests are kept; fewer are read in a moment
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"}
 
 
@@ -231,7 +232,7 @@ def assemble(
 
 
 def digest(paths: Sequence[Path], cache_dir: Path) -> dict[Path, str]:
-    """SHA-256 of each file's content (`images.digest`), kept in `cache_dir` so that a data set is read once.
+    """SHA-256 of each file's content (`images.digest`), kept in `cache_dir` so that a large data set is read once.
 
     A file is read again when its size or one of its times differs, or was so young when it was read that an edit
     could have left both as they were.
@@ -253,7 +254,7 @@ def digest(paths: Sequence[Path], cache_dir: Path) -> dict[Path, str]:
     with ThreadPool() as pool:
         fresh = dict(zip(todo, tqdm(pool.imap(images.digest, todo), **bar), strict=True))
     settled = [path for path in todo if now - max(states[path][1:]) > SETTLED]
-    if settled:
+    if sum(states[path][0] for path in settled) > WORTH:
         kept |= {str(path): [*states[path], fresh[path]] for path in settled}
         cache_dir.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(f".{os.getpid()}.tmp")
