@@ -75,10 +75,15 @@ def use(venue: str = "ijcai2024", formats: Collection[str] = (), font: str = FON
             f"font {font!r} is not installed: figures use {FONT}, which looks like Times", stacklevel=2
         )
     used = font if installed else FONT
-    _chosen.update(venue=_venue(venue), formats=tuple(formats), font=used, font_asked=font)
+    _chosen.update(venue=find_venue(venue), formats=tuple(formats), font=used, font_asked=font)
 
 
-def _venue(name: str) -> str:
+def find_venue(name: str) -> str:
+    """The full name of a venue, "icml2024" for "icml".
+
+    Raises:
+        ValueError: unknown venue.
+    """
     matches = [known for known in venues() if name in (known, known.rstrip("0123456789"))]
     if not matches:
         raise ValueError(f"unknown venue {name!r}: use one of {', '.join(venues())}")
@@ -122,7 +127,7 @@ def subplots(
     """
     if width not in WIDTHS:
         raise ValueError(f"unknown width {width!r}: use one of {', '.join(WIDTHS)}")
-    widths, texts = _sizes(_chosen["venue"] if venue is None else _venue(venue))
+    widths, texts = _sizes(_chosen["venue"] if venue is None else find_venue(venue))
     mpl.rcParams.update(figsizes.aaai2024_half() | texts | axes.lines(base_width=0.6))
     mpl.rcParams.update(
         {
