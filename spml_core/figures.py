@@ -180,9 +180,9 @@ def save_figure(
     name: str,
     data: pd.DataFrame,
     directory: str | Path = "figures",
-    *,
     caption: str = "",
     context: str = "",
+    *,
     source: str = "",
     formats: Collection[str] | None = None,
 ) -> None:
@@ -193,7 +193,8 @@ def save_figure(
 
     Args:
         name: stem of the files, beginning with the notebook's number, e.g. "06b-after-training".
-        caption: one or two sentences; also title of the PDF, and what a screen reader says in the gallery.
+        caption: one or two sentences; also title of the PDF, and what a screen reader says in the gallery, where the
+            heading above the notebook's cell stands in for it.
         context: under what conditions, see the function `context`.
         source: what of the papers this redraws, e.g. "GR Fig 3a"; several are joined by "; ".
         formats: "svg", written besides; None = as `use` has set.

@@ -6,7 +6,8 @@ Opens from disk: no server, no network, nothing but links to the files beside it
 import csv
 import json
 import os
-from html import escape
+import re
+from html import escape, unescape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -48,9 +49,9 @@ def _section(path: Path, folder: Path, executed: Path) -> str:
     """One notebook: what it found, and a card for each figure and table; "" when there is none."""
     nb, name = notebooks.read(path), path.stem
     cards = [
-        card(figure, folder)
+        card(figure, folder, plain(notebooks.heading_above(nb, index)))
         for function, card, suffix in (("save_figure", _figure, ".png"), ("save_table", _table, ".csv"))
-        for figure in notebooks.promises(nb, name, function)
+        for figure, index in notebooks.promises(nb, name, function).items()
         if (folder / f"{figure}{suffix}").is_file()
     ]
     if not cards:
@@ -58,7 +59,7 @@ def _section(path: Path, folder: Path, executed: Path) -> str:
     numbers = _read(folder / f"{name}.json")
     claims = numbers.pop("claims", [])
     settings = {k: v for k, v in _read(folder / f"{name}.parameters.json").items() if k not in WHERE}
-    parts = [f"<h2>{escape(notebooks.title(path) or name)}</h2>"]
+    parts = [f"<h2>{escape(plain(notebooks.title(path)) or name)}</h2>"]
     if (copy := executed / f"{name}.ipynb").is_file():
         parts.append(f'<p><a href="{_link(os.path.relpath(copy, folder))}">executed notebook</a></p>')
     if claims:
@@ -73,14 +74,14 @@ def _section(path: Path, folder: Path, executed: Path) -> str:
     return f'<section>{"".join(parts)}\n<div class="cards">\n{"".join(cards)}</div></section>'
 
 
-def _figure(name: str, folder: Path) -> str:
-    told = _read(folder / f"{name}.caption.json")
-    alt = told.get("caption") or name
+def _figure(name: str, folder: Path, heading: str) -> str:
+    told = _told(name, folder, heading)
+    alt = told["caption"] or name
     image = f'<img src="{_link(name)}.png" alt="{escape(alt)}" loading="lazy">'
     return _card(name, folder, told, f'<a href="{_link(name)}.png">{image}</a>')
 
 
-def _table(name: str, folder: Path) -> str:
+def _table(name: str, folder: Path, heading: str) -> str:
     with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         head, *rows = list(csv.reader(file)) or [[]]
     shown = [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[:MAX_ROWS]]
@@ -88,7 +89,13 @@ def _table(name: str, folder: Path) -> str:
     first = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = f"<tr>{first}</tr>{''.join(shown)}"
     preview = f'<div class="table" tabindex="0"><table>{body}</table></div>{more}'
-    return _card(name, folder, _read(folder / f"{name}.caption.json"), preview)
+    return _card(name, folder, _told(name, folder, heading), preview)
+
+
+def _told(name: str, folder: Path, heading: str) -> dict:
+    """What is written beside a figure; the heading above it in the notebook stands in for a caption."""
+    told = _read(folder / f"{name}.caption.json")
+    return told | {"caption": told.get("caption") or heading}
 
 
 def _card(name: str, folder: Path, told: dict, preview: str) -> str:
@@ -97,7 +104,7 @@ def _card(name: str, folder: Path, told: dict, preview: str) -> str:
         f'<a href="{_link(name)}.{kind}" aria-label="{escape(name)}, {kind}">{kind}</a>' for kind in kinds
     )
     texts = [
-        f"<p>{escape(told['caption'])}{_in_brackets(told.get('source'))}</p>" if told.get("caption") else "",
+        f"<p>{escape(told['caption'])}{_in_brackets(told.get('source'))}</p>" if told["caption"] else "",
         f'<p class="context">{escape(told["context"])}</p>' if told.get("context") else "",
     ]
     below = f"<h3>{escape(name)}</h3>{''.join(texts)}<p>{links}</p>"
@@ -112,6 +119,15 @@ def _details(title: str, values: dict) -> str:
         for key, value in values.items()
     )
     return f"<details><summary>{title}</summary><dl>{rows}</dl></details>"
+
+
+def plain(text: str) -> str:
+    """A notebook's Markdown and TeX as plain text: "the weight $\\hat k$" becomes "the weight k̂"."""
+    text = re.sub(r"\\hat\s*\{?(\w)\}?", "\\1\u0302", text)
+    text = re.sub(
+        r"\\([A-Za-z]+)", lambda name: unescape(f"&{name[1]};"), text
+    )  # HTML has the same Greek names
+    return re.sub(r"[$`{}\\]|\*\*", "", text)
 
 
 def _in_brackets(text: str | None) -> str:

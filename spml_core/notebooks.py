@@ -161,6 +161,14 @@ def heading(cell) -> str:
     return next((line.lstrip("#").strip() for line in lines if line.startswith("#")), "")
 
 
+def heading_above(nb, index: int) -> str:
+    """The last heading before cell number `index`, "" when there is none."""
+    lines = [
+        line for cell in nb.cells[:index] if cell.cell_type == "markdown" for line in cell.source.splitlines()
+    ]
+    return next((line.lstrip("#").strip() for line in reversed(lines) if line.startswith("#")), "")
+
+
 def read(path: str | Path):
     """The notebook of a file, as nbformat's node."""
     try:
