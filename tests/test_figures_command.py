@@ -262,6 +262,9 @@ child = [sys.executable, "-c", "import os, matplotlib.pyplot; print(os.environ.g
 assert subprocess.run(child, capture_output=True, text=True, check=True).stdout == "None\\n"
 assert os.path.samefile(os.getcwd(), ROOT) and sys.executable == PYTHON
 assert (lr, seeds) == (1e-4, [2, 3])
+from tqdm import tqdm
+for step in tqdm(range(50), mininterval=0):
+    pass
 plt.plot([1, 2]);
 """.replace("ROOT", repr(str(project))).replace("PYTHON", repr(sys.executable)),
         'save_figure(None, "01a-x")\nsave_table(None, "01b-y")',
@@ -287,6 +290,7 @@ plt.plot([1, 2]);
     assert executed.metadata.kernelspec.name == "python3"
     drawn = [o for o in executed.cells[4].outputs if "image/png" in o.get("data", {})]
     assert len(drawn) == 1  # matplotlib's inline backend is still the one in use
+    assert sum(output.output_type == "stream" for output in executed.cells[4].outputs) == 1  # the whole bar
 
     # From here on nothing executes: "done" says that it would have been.
     monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [run.result("done") for run in runs])
@@ -366,6 +370,47 @@ panel.children[0].value = 2
         f"{name}.ipynb" for name in names[1:]
     ]
     assert not (figures / "02-error.parameters.json").exists()
+
+
+def test_executed_twice_only_times_and_the_id_of_the_injected_cell_differ(project):
+    write(project, "01-one", SAVE, 'save_figure(None, "01a-x")\nprint(lr)')
+    pages = []
+    for _ in range(2):
+        assert runner.run_notebooks(force=True)[0].status == "done"
+        nb = nbformat.read(project / "runs" / "notebooks" / "01-one.ipynb", 4)
+        for part in (nb, *nb.cells):
+            part.metadata.pop("papermill", None)
+            part.metadata.pop("execution", None)
+        del next(cell for cell in nb.cells if "injected-parameters" in cell.metadata.tags)["id"]
+        pages.append(nb)
+    assert pages[0] == pages[1]
+
+
+def test_state_says_what_has_changed(project):
+    path = write(project, "01-one", SAVE, 'save_figure(None, "01a-x")')
+
+    def state(**given):
+        return runner.plan(parameters=given)[0].state()
+
+    assert state() == "never run"
+    runner.run_notebooks()
+    assert state() == "up to date" and runner.plan()[0].last_seconds > 0
+    assert state(lr=1) == "stale: changed parameters"
+    (project / "figures" / "01a-x.csv").write_text("x\n")
+    assert state() == "stale: changed figures"
+    write(project, "01-one", SAVE, 'save_figure(None, "01a-x")  # why')
+    assert state(lr=1) == "stale: changed notebook, parameters, figures"
+    assert "state: stale: changed notebook, figures, last run" in spml("figures", "--list").output
+    write(project, "01-one", "raise ValueError")
+    runner.run_notebooks()
+    assert state() == "failed or interrupted" and path.is_file()
+
+
+@pytest.mark.slow
+def test_many_kernels_at_once_all_start(project):
+    for number in range(10):
+        write(project, f"{number:02d}-one", "1 + 1")
+    assert [result.error for result in runner.run_notebooks(jobs=5)] == [""] * 10
 
 
 def test_a_kernel_that_fails_to_start_gets_a_second_chance(project, monkeypatch):
