@@ -61,18 +61,25 @@ def load(name: str, /, **options) -> Dataset:
     Raises:
         DataError: unknown name (with the nearest ones) or unknown option.
     """
+    check(name, options)
+    from importlib import import_module
+
+    return import_module(f"spml_core.data.{name}").load(**options)
+
+
+def check(name: str, options) -> None:
+    """Raise `DataError` if there is no data set `name`, or if `options` has one that it lacks or lacks one it needs."""
     check_name(name)
     from importlib import import_module
     from inspect import signature
 
-    loader = import_module(f"spml_core.data.{name}").load
-    known = signature(loader).parameters
+    known = signature(import_module(f"spml_core.data.{name}").load).parameters
     if unknown := sorted(set(options) - set(known)):
         raise DataError(f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}.")
     required = [k for k, p in known.items() if p.default is p.empty and k not in options]
     if required:
-        raise DataError(f"data set {name!r} needs {required[0]} (spml train: --{required[0]} PATH).")
-    return loader(**options)
+        how = f"spml train: --{required[0]} PATH; spml figures: -p {required[0]} PATH"
+        raise DataError(f"data set {name!r} needs {required[0]} ({how}).")
 
 
 def draw_together(draw: Callable[[Part], np.ndarray], parts: dict[str, Part]) -> dict[str, np.ndarray]:
