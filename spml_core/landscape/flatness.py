@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.interpolate import RegularGridInterpolator
+from scipy.interpolate import RectBivariateSpline, RegularGridInterpolator, make_interp_spline
 
 ANGLES = 64  # at which a circle is sampled
 
@@ -44,12 +44,15 @@ def _crossing(steps: np.ndarray, rise: np.ndarray, delta: float) -> float:
 def mean_rise(alphas, values, radius: float, betas=None) -> float:
     """Mean rise of the loss at a distance from the centre: over both sides of a line, or a circle on a surface.
 
-    Interpolated by cubic splines; linearly, and without the holes, where there are holes.
+    Interpolated by cubic splines; linearly where there are holes, since a spline would spread them.
 
     Args:
         alphas, betas: the steps, increasing; betas None = `values` is a line.
         values: (A,) or (A, B).
         radius: > 0, within the steps.
+
+    Returns:
+        The rise; NaN if a hole lies on the way round, where the loss rose beyond all bounds.
 
     Raises:
         ValueError: the radius leaves the steps, or there is no value at the centre.
@@ -61,19 +64,25 @@ def mean_rise(alphas, values, radius: float, betas=None) -> float:
         raise ValueError(
             f"radius must be in (0, {inside:g}], as far as the steps go on every side; got {radius}"
         )
-    smooth = np.isfinite(values).all() and min(values.shape) >= 4
-    at = RegularGridInterpolator(axes, values, method="cubic" if smooth else "linear")
     angle = np.arange(ANGLES) * 2 * np.pi / ANGLES
     points = radius * (
         np.array([[-1.0], [1.0]]) if betas is None else np.stack([np.cos(angle), np.sin(angle)], 1)
     )
     # Rounding must not carry a point past the last step.
     points = np.clip(points, [axis[0] for axis in axes], [axis[-1] for axis in axes])
-    around, centre = at(points), float(at(np.zeros((1, len(axes))))[0])
+    found = _interpolate(axes, values, np.vstack([points, np.zeros(len(axes))]))
+    around, centre = found[:-1], found[-1]
     if np.isnan(centre):
         raise ValueError("the loss at the centre is a hole: there is no rise from it")
-    around = around[~np.isnan(around)]
-    return float(around.mean() - centre) if len(around) else np.nan
+    return float(around.mean() - centre)
+
+
+def _interpolate(axes: list[np.ndarray], values: np.ndarray, points: np.ndarray) -> np.ndarray:
+    if not np.isfinite(values).all() or min(values.shape) < 4:
+        return RegularGridInterpolator(axes, values)(points)
+    if values.ndim == 1:
+        return make_interp_spline(axes[0], values)(points[:, 0])
+    return RectBivariateSpline(*axes, values).ev(*points.T)
 
 
 def _line(alphas, values) -> tuple[np.ndarray, np.ndarray, int]:
