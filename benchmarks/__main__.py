@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from benchmarks import losses
+from benchmarks import landscape, losses, metrics
 from spml_core.runs import Experiment, run, versions
 
 
@@ -17,6 +17,8 @@ def main():
     print(f"{name}, {os.cpu_count()} cores, torch threads {torch.get_num_threads()}, GPU: not measured")
     print(json.dumps(versions()))
     losses.main()
+    metrics.main()
+    landscape.main()
 
     print("\nOne digits experiment, 10 epochs (4,000 images, 4 convolutions), on the CPU")
     with tempfile.TemporaryDirectory() as folder:

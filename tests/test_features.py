@@ -179,7 +179,7 @@ def test_folder_options_share_one_cache_file(small, tmp_path):
     for n in range(10):
         Image.new("RGB", (9, 9), (20 * n, 0, 90)).save(root / f"{n}.png")
     (root / "labels.csv").write_text(
-        "image,split,labels\n" + "".join(f"{n}.png,train,{'a' if n else 'b'}\n" for n in range(10))
+        "image,split,labels\n" + "".join(f"{n}.png,train,{'a;c' if n else 'b'}\n" for n in range(10))
     )
     options = {"root": root, "size": 8, "backbone": "any", "cache_dir": cache}
     every = load("folder", **options)

@@ -8,8 +8,13 @@ from spml_core.cli.text import table, values
 
 
 @click.command()
-@click.option("--dataset", default="digits", show_default=True, help="digits, or folder.")
-@click.option("--root", type=click.Path(), help="Folder with a labels.csv, for --dataset folder.")
+@click.option(
+    "--dataset",
+    default="digits",
+    show_default=True,
+    help="digits, folder, voc2012, coco2014, nuswide, cub200 or openimages (data/README.md).",
+)
+@click.option("--root", type=click.Path(), help="Folder of the data set; all but digits need it.")
 @click.option("data", "-d", "--data", type=(str, str), multiple=True, metavar="NAME VALUE",
               help="Option of the data set, e.g. -d min_images 100; repeatable.")  # fmt: skip
 @click.option("methods", "--method", default=["gr"], show_default=True, multiple=True, help="Repeatable.")

@@ -182,12 +182,12 @@ def split(num_examples: int, val_fraction: float = 0.2, seed: int = 1200) -> tup
     """Divide 0..num_examples-1 at random into train and validation, as published (Cole et al., CVPR 2021).
 
     Returns:
-        (train index, validation index), each sorted; validation has floor(num_examples * val_fraction).
+        (train index, validation index), each sorted; validation has round(num_examples * val_fraction).
 
     Raises:
         ValueError: a side would be empty.
     """
-    num_val = int(np.floor(num_examples * val_fraction))
+    num_val = int(np.round(num_examples * val_fraction))
     if not 0 < num_val < num_examples:
         raise ValueError(
             f"val_fraction={val_fraction} of {num_examples} examples leaves {num_val} for validation; "

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from spml_core.data import DataError, Part, check_name, labels, load, manifest
+from spml_core.data import DataError, Part, check_name, draw_together, labels, load, manifest
 
 FORM = (
     "observe is (num_pos, num_neg), each >= 0 or -1 for all; or {'drop': ratio}; or {'num_pos': 1, 'weights': "
@@ -64,7 +65,7 @@ def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
     read = getattr(import_module(f"spml_core.data.{name}"), "read", None)
     if read is None:
         found = load(name, **options)
-        return found.classes, {k: Part(None, p.full, p.ids, p.known) for k, p in found.parts.items()}
+        return found.classes, {k: replace(part, inputs=None) for k, part in found.parts.items()}
     try:
         signature(read).bind(**options)
     except TypeError as error:
@@ -78,7 +79,8 @@ def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
         rows = np.flatnonzero(splits == split)
         if len(rows):
             known = None if listing.known is None else listing.known[rows]
-            parts[split] = Part(None, listing.full[rows], tuple(ids[rows]), known)
+            together = rows if listing.divided and split != "test" else None
+            parts[split] = Part(None, listing.full[rows], tuple(ids[rows]), known, together)
     return tuple(listing.classes), parts
 
 
@@ -104,7 +106,9 @@ def draw(
         return {split: agreeing(read.rows(part.ids, split), part, classes) for split, part in wanted.items()}
     if isinstance(observe, dict) and isinstance(observe.get("weights"), str):
         observe = observe | {"weights": labels.class_weights(parts["train"].full, observe["weights"])}
-    return {split: _draw(observe, part, seed, protocol) for split, part in wanted.items()}
+    if "val" not in wanted:
+        return {"train": _draw(observe, parts["train"], seed, protocol)}
+    return draw_together(lambda part: _draw(observe, part, seed, protocol), wanted)
 
 
 def _draw(observe, part: Part, seed: int, protocol: str) -> np.ndarray:
