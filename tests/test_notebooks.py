@@ -348,7 +348,7 @@ def test_again_gives_the_same_bytes(executed, tmp_path, monkeypatch):
     assert trained() == before
     found = digests(tmp_path / "figures")
     assert found == digests(executed / "figures")
-    assert {name.rpartition(".")[2] for name in found} == {"pdf", "png", "csv", "json", "html"}
+    assert {name.rpartition(".")[2] for name in found} == {"pdf", "png", "csv", "tex", "json", "html"}
 
 
 @pytest.mark.slow
