@@ -24,7 +24,7 @@ SEEDS = (0, 1, 2)  # the notebooks' own
 
 def test_there_are_notebooks():
     assert {path.stem for path in PATHS} >= {
-        "01-losses-and-gradients", "06-k-hat-assumptions", "07-distinguishability"
+        "01-losses-and-gradients", "02-missing-labels", "06-k-hat-assumptions", "07-distinguishability"
     }  # fmt: skip
     numbers = [path.stem[:2] for path in PATHS]
     assert len(set(numbers)) == len(numbers)
@@ -241,6 +241,37 @@ def test_losses_and_gradients(headline):
     for logit, floored in ((-10, -0.8195), (-12, -0.3806), (-15, -0.0297)):
         assert one(numbers, f"{logit}", "exact") == pytest.approx(-1, abs=1e-4)
         assert one(numbers, f"{logit}", "as published") == pytest.approx(floored, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_missing_labels(headline):
+    numbers = headline("02-missing-labels")
+    # 1.5 of 10 labels are positive, and one is observed: (1.5 - 1) / 9
+    assert one(numbers, "mean positives, digits") == pytest.approx(1.5, abs=0.03)
+    assert one(numbers, "missing labels, digits") == pytest.approx(5.6, abs=0.3)
+    assert one(numbers, "above 10 %, digits") == 0
+    for name in ("digits", "corel5k", "coco2014"):
+        if f"mean positives, {name}" in numbers:
+            assert one(numbers, "p-value", name) > 0.01  # chance decides which positive is observed
+    assert numbers["printed numbers met"] == numbers["printed numbers compared"]
+
+
+@pytest.mark.slow
+def test_missing_labels_of_photographs(headline, shared):
+    numbers = headline("02-missing-labels")
+    assert one(numbers, "mean positives, corel5k") == pytest.approx(3.52, abs=0.01)
+    assert round(numbers["mean positives, coco2014"], 2) == 2.94
+    for name, mean in (("75 % left", 2.2), ("40 % left", 1.2), ("single", 1.0)):
+        assert round(numbers[f"mean positives, coco2014, {name}"], 1) == mean
+        assert (
+            numbers[f"mean positives, coco2014, {name}, our draw"]
+            == numbers[f"mean positives, coco2014, {name}"]
+        )
+    # (2.94 - 1) / 79, and the persons: in 45,174 of 82,081 images, two thirds of them missing
+    assert one(numbers, "missing labels, coco2014") == pytest.approx(100 * 1.9366 / 79, abs=0.01)
+    assert one(numbers, "top class, coco2014") == pytest.approx(44.4, abs=0.5)
+    assert one(numbers, "above 10 %, coco2014") == 1
+    assert numbers["printed numbers compared"] == 29
 
 
 @pytest.mark.slow
