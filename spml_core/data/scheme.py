@@ -72,6 +72,8 @@ def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
             f"data set {name!r}: {error}. It takes: {', '.join(signature(read).parameters)}."
         ) from None
     listing = read(**options)
+    if listing.problems:
+        raise DataError("\n".join(listing.problems))
     splits, ids = np.array(listing.splits), np.array(listing.ids, object)
     parts = {}
     for split in ("train", "val", "test"):
