@@ -107,9 +107,14 @@ def test_labels_that_contradict_the_truth_are_refused(value, said):
 def test_labels_alone_need_no_image(monkeypatch):
     """A loader's `read` gives labels of images that are not there."""
     listing = Listing(
-        name="three", classes=("x", "y"), paths=[Path(i) for i in "abc"], ids=["a", "b", "c"], splits=["train", "val", "train"], full=np.eye(3, 2, dtype=np.int8),
+        name="three",
+        classes=("x", "y"),
+        paths=[Path(name) for name in "abc"],
+        ids=["a", "b", "c"],
+        splits=["train", "val", "train"],
+        full=np.eye(3, 2, dtype=np.int8),
         known=np.ones((3, 2), bool),
-    )  # fmt: skip
+    )
     monkeypatch.setattr(digits, "read", lambda root, size=3: listing, raising=False)
     classes, parts = scheme.truth("digits", root="anywhere")
     assert classes == ("x", "y") and parts["train"].ids == ("a", "c") and set(parts) == {"train", "val"}
