@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from spml_core.cli import main
 from spml_core.data import DataError, Part, digits, labels, manifest, scheme
+from spml_core.data.listing import Listing
 from spml_core.runs import Experiment, Run, run
 
 ROOT = Path(__file__).parents[1]
@@ -119,10 +120,16 @@ def test_labels_that_contradict_the_truth_are_refused(value, said):
 
 def test_labels_alone_need_no_image(monkeypatch):
     """A loader's `read` gives labels of images that are not there."""
-    listing = SimpleNamespace(
-        classes=("x", "y"), ids=["a", "b", "c"], splits=["train", "val", "train"], full=np.eye(3, 2, dtype=np.int8),
-        known=np.ones((3, 2), bool), divided=True,
-    )  # fmt: skip
+    listing = Listing(
+        name="three",
+        classes=("x", "y"),
+        paths=[Path(name) for name in "abc"],
+        ids=["a", "b", "c"],
+        splits=["train", "val", "train"],
+        full=np.eye(3, 2, dtype=np.int8),
+        known=np.ones((3, 2), bool),
+        divided=True,
+    )
     monkeypatch.setattr(digits, "read", lambda root, size=3: listing, raising=False)
     classes, parts = scheme.truth("digits", root="anywhere")
     assert classes == ("x", "y") and parts["train"].ids == ("a", "c") and set(parts) == {"train", "val"}

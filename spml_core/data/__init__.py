@@ -89,9 +89,9 @@ def draw_together(draw: Callable[[Part], np.ndarray], parts: dict[str, Part]) ->
         draw: (N, C) observed labels of a part without inputs, such as `labels.observe` on its `full` and `ids`.
             Parts without `rows` are drawn each for itself.
     """
+    if any(split not in parts or parts[split].rows is None for split in ("train", "val")):
+        return {split: draw(parts[split]) for split in ("train", "val") if split in parts}
     train, val = parts["train"], parts["val"]
-    if train.rows is None or val.rows is None:
-        return {name: draw(parts[name]) for name in ("train", "val")}
     order = np.argsort(np.concatenate([train.rows, val.rows]))
 
     def merged(first, second):

@@ -73,14 +73,16 @@ def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
             f"data set {name!r}: {error}. It takes: {', '.join(signature(read).parameters)}."
         ) from None
     listing = read(**options)
+    if listing.problems:
+        raise DataError("\n".join(listing.problems))
     splits, ids = np.array(listing.splits), np.array(listing.ids, object)
     parts = {}
     for split in ("train", "val", "test"):
         rows = np.flatnonzero(splits == split)
         if len(rows):
             known = None if listing.known is None else listing.known[rows]
-            together = rows if listing.divided and split != "test" else None
-            parts[split] = Part(None, listing.full[rows], tuple(ids[rows]), known, together)
+            source = rows if listing.divided and split != "test" else None
+            parts[split] = Part(None, listing.full[rows], tuple(ids[rows]), known, source)
     return tuple(listing.classes), parts
 
 
