@@ -10,7 +10,7 @@ import sklearn.datasets
 import torch
 from PIL import Image
 
-from spml_core.data import DataError, features, images, load
+from spml_core.data import DataError, features, images, load, rowfile
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "corel5k"
 SAMPLES = Path(sklearn.datasets.__file__).parent / "images"  # two photographs that come with scikit-learn
@@ -41,7 +41,7 @@ def small(monkeypatch):
     """In place of the backbone, a stand-in of one layer that counts how often it is built: (list of builds)."""
     builds = []
 
-    def pretrained(backbone):
+    def pretrained(backbone, **options):
         builds.append(backbone)
         torch.manual_seed(0)
         model = torch.nn.Sequential(
@@ -134,7 +134,9 @@ def test_cache_follows_size_backbone_order_and_content(small, pictures, tmp_path
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "text"])
 def test_damaged_cache_is_computed_again(small, pictures, tmp_path, damage):
-    first = features.extract(pictures, size=8, cache_dir=tmp_path)
+    first = features.extract(
+        pictures, size=8, cache_dir=tmp_path
+    ).clone()  # else it shows what the file becomes
     (file,) = tmp_path.glob("features-*.safetensors")
     content = bytearray(file.read_bytes())
     content[-3] ^= 64
@@ -150,7 +152,7 @@ def test_interrupted_write_leaves_no_cache_file(small, pictures, tmp_path, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(features.os, "replace", stop)
+        patch.setattr(rowfile.os, "replace", stop)
         with pytest.raises(KeyboardInterrupt):
             features.extract(pictures, size=8, cache_dir=tmp_path)
     assert not list(tmp_path.glob("features-*.safetensors"))

@@ -61,11 +61,26 @@ def load(name: str, /, **options) -> Dataset:
     Raises:
         DataError: unknown name (with the nearest ones) or unknown option.
     """
+    return _call(name, "load", options)
+
+
+def read(name: str, /, **options):
+    """What the label files of a data set of images say, as a `listing.Listing`; `options` of `data.<name>.read`.
+
+    Raises:
+        DataError: unknown name or option, `digits` (which is made, not read), or what is wrong with the label files.
+    """
+    return _call(name, "read", options)
+
+
+def _call(name: str, function: str, options: dict):
     check_name(name)
     from importlib import import_module
     from inspect import signature
 
-    loader = import_module(f"spml_core.data.{name}").load
+    loader = getattr(import_module(f"spml_core.data.{name}"), function, None)
+    if loader is None:
+        raise DataError(f"data set {name!r} is made when it is loaded: it has no files")
     known = signature(loader).parameters
     if unknown := sorted(set(options) - set(known)):
         raise DataError(f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}.")
