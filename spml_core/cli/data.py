@@ -107,7 +107,7 @@ def prepare(name, root, options, runs_dir, size):
 
     listing = _read(name, root, options)
     cache = locate(runs_dir) / "cache"
-    start = time.perf_counter()
+    start = time.time()
     try:
         pixels.require(listing)
         paths = [
@@ -124,11 +124,12 @@ def prepare(name, root, options, runs_dir, size):
     except KeyboardInterrupt:
         click.echo("interrupted; the same command goes on from here", err=True)
         sys.exit(130)
-    seconds = time.perf_counter() - start
-    click.echo(
-        f"{len(paths):,} images of {size}x{size} in {seconds:.1f} s ({len(paths) / seconds:,.0f} a second), "
-        f"{in_words(file.stat().st_size)}\n{file}"
-    )
+    size_on_disk = f"{len(paths):,} images of {size}x{size}, {in_words(file.stat().st_size)}"
+    if file.stat().st_mtime < start:
+        click.echo(f"{size_on_disk}: already prepared\n{file}")
+    else:
+        seconds = time.time() - start
+        click.echo(f"{size_on_disk}, in {seconds:.1f} s: {len(paths) / seconds:,.0f} a second\n{file}")
 
 
 def _read(name: str, root: str, options: tuple):

@@ -35,14 +35,7 @@ def find(digests: Sequence[str], size: int, cache_dir: str | Path) -> torch.Tens
         (N, 3, size, size) uint8, not to be written to: a tensor on the memory map if the rows lie there in this order,
         else `loading.Rows` of it. None if an image is not prepared.
     """
-    for index in sorted(Path(cache_dir).glob(f"pixels-{size}-*.json")):
-        file = index.with_suffix(".npy")
-        rows = _index(index)
-        if not rows or not file.exists():
-            continue
-        place = {digest: n for n, digest in enumerate(rows)}
-        if not all(digest in place for digest in digests):
-            continue
+    for file, place in _holding(digests, size, Path(cache_dir)):
         try:
             pixels = _tensor(np.load(file, mmap_mode="r"))
         except ValueError as error:
@@ -54,6 +47,14 @@ def find(digests: Sequence[str], size: int, cache_dir: str | Path) -> torch.Tens
             return pixels[first : first + len(chosen)]
         return loading.Rows(pixels, chosen)
     return None
+
+
+def _holding(digests: Sequence[str], size: int, cache_dir: Path) -> Iterator[tuple[Path, dict[str, int]]]:
+    """Finished files that hold all these images, and the row of each image."""
+    for index in sorted(cache_dir.glob(f"pixels-{size}-*.json")):
+        file, rows = index.with_suffix(".npy"), _index(index)
+        if rows and file.exists() and set(digests).issubset(rows):
+            yield file, {digest: n for n, digest in enumerate(rows)}
 
 
 def prepare(
@@ -88,6 +89,8 @@ def prepare(
         paths = [Path(path) for path in paths]
         found = listing.digest(paths, cache_dir)
         digests = [found[path] for path in paths]
+    for file, _ in _holding(digests, size, cache_dir):
+        return file
     content = dict(zip(reversed(digests), reversed(paths), strict=True))  # of equal files the first
     order = list(dict.fromkeys(digests))
     file = _file(order, size, cache_dir)
