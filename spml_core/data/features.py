@@ -227,11 +227,16 @@ def _compute(inputs, file: Path, backbone: str, batch_size: int, device: str) ->
                 yield features(x).cpu().numpy()
 
     try:
-        width = features(torch.zeros(1, 3, size, size, device=device)).shape[1]
+        shape = features(torch.zeros(1, 3, size, size, device=device)).shape
     except Exception as error:  # torchvision asserts, timm asserts or fails in a matrix product
         raise DataError(
             f"backbone {backbone!r} does not take images of {size}x{size} pixels: {error}"
         ) from error
+    if len(shape) != 2:
+        raise DataError(
+            f"backbone {backbone!r} gives {tuple(shape[1:])} an image, not one row: use another one"
+        )
+    width = shape[1]
     header = partial(_header, len(inputs), width)
 
     def seal(out: BinaryIO) -> None:
