@@ -37,7 +37,7 @@ def find(digests: Sequence[str], size: int, cache_dir: str | Path) -> torch.Tens
     """
     for file, place in _holding(digests, size, Path(cache_dir)):
         try:
-            pixels = _tensor(np.load(file, mmap_mode="r"))
+            pixels = as_tensor(np.load(file, mmap_mode="r"))
         except ValueError as error:
             warnings.warn(f"the prepared pixels {file} are damaged ({error}): not used", stacklevel=2)
             continue
@@ -211,7 +211,7 @@ def _discard_drafts(file: Path, done: set[str], size: int) -> None:
             continue
 
 
-def _tensor(array: np.ndarray) -> torch.Tensor:
+def as_tensor(array: np.ndarray) -> torch.Tensor:
     with warnings.catch_warnings():  # torch warns of arrays that cannot be written: inputs never are
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.from_numpy(array)
