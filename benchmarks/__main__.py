@@ -9,7 +9,7 @@ import time
 
 import torch
 
-from benchmarks import data, losses
+from benchmarks import data, landscape, losses, metrics
 from spml_core.runs import Experiment, run, versions
 
 
@@ -21,6 +21,8 @@ def main():
     print(f"{name}, {os.cpu_count()} cores, torch threads {torch.get_num_threads()}, GPU: not measured")
     print(json.dumps(versions()))
     losses.main()
+    metrics.main()
+    landscape.main()
 
     print("\nOne digits experiment, 10 epochs (4,000 images, 4 convolutions), on the CPU")
     with tempfile.TemporaryDirectory() as folder:

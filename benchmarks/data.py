@@ -106,7 +106,7 @@ def report_loading(file: Path) -> None:
 
     for name, rows in (
         ("TensorDataset", TensorDataset(inputs, observed, torch.arange(IMAGES))),
-        ("a data set by name", ByName(inputs, observed)),
+        ("rows by name", ByName(inputs, observed)),
     ):
         loader = DataLoader(rows, batch_size=16, shuffle=True)
         pairs = [(seconds(ours), seconds(partial(deque, loader, 0))) for _ in range(ROUNDS)]

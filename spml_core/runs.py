@@ -32,7 +32,7 @@ from safetensors.torch import save_file as save_weights
 from tqdm.auto import tqdm
 
 from spml_core import __version__, data, methods, metrics, models, train
-from spml_core.data import labels
+from spml_core.data import labels, scheme
 from spml_core.paths import locate
 
 # Part of every key: raise it when a change of trainer, models or label draw changes results. Methods and data sets
@@ -70,7 +70,8 @@ class Experiment:
         method: a registered name; `params` are its hyperparameters.
         seed: of label draw, initial weights and order of examples (three separate streams).
         observe: (num_pos, num_neg) labels shown per image, -1 = all. None = what the method asks for: (1, 0) for all
-            but oracles.
+            but oracles. Or {"drop": 0.8}, Hill's missing ratio; {"weights": "inverse_frequency"}, a biased draw;
+            {"manifest": path}, the labels of a file, whose SHA-256 is part of the key. See `data.scheme`.
         protocol: of the label draw, "per_image" or "cole2021" (see `labels.observe`).
         val_labels: "clean" or "observed": the validation labels that choose the epoch.
         mode: "end_to_end", or "linear" on frozen features of `backbone`.
@@ -83,7 +84,7 @@ class Experiment:
     seed: int = 0
     root: str | None = None
     data: dict = field(default_factory=dict)
-    observe: tuple[int, int] | None = None
+    observe: tuple[int, int] | dict | None = None
     protocol: str = "per_image"
     val_labels: str = "clean"
     mode: str | None = None
@@ -113,8 +114,6 @@ class Experiment:
         own = "folder" if self.mode == "linear" and self.dataset != "digits" else self.dataset
         filled = {k: v for k, v in DEFAULTS.get(own, {}).items() if getattr(self, k) is None}
         observe = chosen.observes if self.observe is None else self.observe
-        if not (isinstance(observe, list | tuple) and len(observe) == 2 and min(observe) >= -1):
-            raise ValueError(f"observe is (num_pos, num_neg), each >= 0, or -1 for all; got {observe!r}")
         if "root" in self.data:
             raise ValueError(
                 "data holds 'root': give it as Experiment(root=...), so that it stays out of the key"
@@ -122,7 +121,7 @@ class Experiment:
         plain = {
             "params": chosen.hyperparameters,
             "data": json.loads(_json(self.data)),
-            "observe": tuple(observe),
+            "observe": scheme.check(observe),
         }
         full = dataclasses.replace(self, **plain, **filled)
         models.check(full.backbone, full.mode)
@@ -151,6 +150,8 @@ class Experiment:
     def key(self, dataset: data.Dataset) -> str:
         """SHA-256 of a resolved experiment: fields, content of the data, code of the method. Not: where things lie."""
         fields = dataclasses.asdict(self) | dict.fromkeys(("root", "accelerator", "threads"))
+        if "manifest" in self.observe:
+            fields["observe"] = {"manifest": self.observe["sha256"]}
         parts = [FORMAT, fields, dataset.fingerprint, methods.source_digest(self.method)]
         same = json.loads(_json(parts), parse_int=float)  # alpha=1 and alpha=1.0 are one experiment
         return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
@@ -305,11 +306,7 @@ def _run(experiment: Experiment, root: Path, fresh: bool, progress: bool, load: 
 def _train(experiment: Experiment, dataset: data.Dataset, folder: Path, progress: bool) -> None:
     wall, processor = time.perf_counter(), time.process_time()
     parts, classes = dataset.parts, dataset.classes
-    num_pos, num_neg = experiment.observe
-    draw = partial(
-        labels.observe, num_pos=num_pos, num_neg=num_neg, seed=experiment.seed, protocol=experiment.protocol
-    )
-    observed = data.draw_together(lambda part: draw(part.full, ids=part.ids), parts)
+    observed = scheme.draw(experiment.observe, parts, classes, experiment.seed, experiment.protocol)
     val_labels = (
         parts["val"].full if experiment.val_labels == "clean" else (observed["val"] == 1).astype(np.int8)
     )
@@ -343,7 +340,7 @@ def _train(experiment: Experiment, dataset: data.Dataset, folder: Path, progress
     if state := fitted.method.state_dict():
         save_weights(state, folder / "method.safetensors")
     pd.DataFrame(fitted.history).to_csv(folder / "history.csv", index=False)
-    manifest = _write_manifest(folder / "labels.csv", parts, observed, classes)
+    manifest_sha256 = scheme.write_manifest(folder / "labels.csv", parts, observed, classes)
     _write_json(folder / "classes.json", list(classes))
     _write_json(folder / "config.json", dataclasses.asdict(experiment))
     summary = {
@@ -359,7 +356,7 @@ def _train(experiment: Experiment, dataset: data.Dataset, folder: Path, progress
         "device": fitted.device,
         "data": dataset.notes
         | {"fingerprint": dataset.fingerprint, "sizes": {k: len(v) for k, v in parts.items()}},
-        "manifest_sha256": manifest,
+        "manifest_sha256": manifest_sha256,
         "versions": versions(),
     }
     _write_json(folder / "summary.json", summary)
@@ -370,19 +367,6 @@ def versions() -> dict:
     packages = ("torch", "numpy", "scikit-learn", "scipy", "lightning-fabric", "timm")
     own = {"spml-core": __version__, "python": platform.python_version(), "machine": platform.machine()}
     return own | {p: version(p) for p in packages}
-
-
-def _write_manifest(path: Path, parts: dict, observed: dict, classes: tuple[str, ...]) -> str:
-    """Image, split and what was observed ("test": nothing), a row an image; returns the file's SHA-256."""
-    rows = []
-    for split, part in parts.items():
-        seen = observed.get(split, np.zeros_like(part.full))
-        for image, row in zip(part.ids, seen, strict=True):
-            rows.append(
-                (image, split, *(";".join(classes[c] for c in np.flatnonzero(row == v)) for v in (1, -1)))
-            )
-    pd.DataFrame(rows, columns=["image", "split", "positive", "negative"]).to_csv(path, index=False)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _write_json(path: Path, content) -> None:

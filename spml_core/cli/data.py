@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from spml_core.cli.data_labels import labels
 from spml_core.cli.text import table, values
 
 # Of `images.decode`; RGB needs no word.
@@ -29,7 +30,10 @@ ROTATED, ANIMATED = "turned as EXIF says", "first frame is read"
 
 @click.group()
 def data():
-    """Look at a data set, and decode its images once, before training."""
+    """Check a data set, decode its images once, draw and exchange observed labels."""
+
+
+data.add_command(labels)
 
 
 def of_data_set(command):

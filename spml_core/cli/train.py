@@ -31,9 +31,15 @@ from spml_core.cli.text import table, values
 )
 @click.option("--val-labels", type=click.Choice(["clean", "observed"]), default="clean", show_default=True,
               help="Validation labels that choose the epoch.")  # fmt: skip
+@click.option(
+    "--drop", type=click.FloatRange(0, 1), help="Labels by Hill's missing ratio; 1 is single positive."
+)
+@click.option("--draw-weights", type=click.Choice(["frequency", "inverse_frequency"]),
+              help="A single positive, drawn among common or rare classes more often.")  # fmt: skip
+@click.option("--manifest", type=click.Path(), help="Labels from a file, see `spml data labels`.")
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of all runs.")
 @click.option("--force", is_flag=True, help="Train again what exists.")
-def train(methods, params, seeds, data, runs_dir, force, **fields):
+def train(methods, params, seeds, data, drop, draw_weights, manifest, runs_dir, force, **fields):
     """Train experiments, or load those that exist, and print history and test mAP.
 
     \b
@@ -47,6 +53,7 @@ def train(methods, params, seeds, data, runs_dir, force, **fields):
     from spml_core.runs import Experiment, run_all
 
     try:
+        fields["observe"] = _observe(drop, draw_weights, manifest)
         experiments = [
             Experiment(method=method, seed=seed, params=values(params), data=values(data), **fields)
             for method in methods
@@ -64,6 +71,15 @@ def train(methods, params, seeds, data, runs_dir, force, **fields):
         click.echo(f"\n{run.path}")
         click.echo(run.history.round({"train_loss": 4, "val_map": 2, "seconds": 1}).to_string(index=False))
     click.echo(f"\n{_data(runs[0])}\n\n{_results(methods, runs, len(seeds))}")
+
+
+def _observe(drop, weights, manifest) -> dict | None:
+    """`Experiment.observe`; None = what each method asks for."""
+    given = {"drop": drop, "weights": weights, "manifest": manifest}
+    given = {name: value for name, value in given.items() if value is not None}
+    if len(given) > 1:
+        raise ValueError("--drop, --draw-weights and --manifest exclude each other")
+    return given or None
 
 
 def _data(run) -> str:

@@ -61,7 +61,8 @@ def load(name: str, /, **options) -> Dataset:
     Raises:
         DataError: unknown name (with the nearest ones) or unknown option.
     """
-    return _call(name, "load", options)
+    check(name, options)
+    return _function(name, "load")(**options)
 
 
 def read(name: str, /, **options):
@@ -70,24 +71,31 @@ def read(name: str, /, **options):
     Raises:
         DataError: unknown name or option, `digits` (which is made, not read), or what is wrong with the label files.
     """
-    return _call(name, "read", options)
+    check(name, options, "read")
+    return _function(name, "read")(**options)
 
 
-def _call(name: str, function: str, options: dict):
+def check(name: str, options, function: str = "load") -> None:
+    """Raise `DataError` if there is no data set `name`, or if `options` has one that it lacks or lacks one it needs."""
     check_name(name)
-    from importlib import import_module
     from inspect import signature
 
-    loader = getattr(import_module(f"spml_core.data.{name}"), function, None)
-    if loader is None:
-        raise DataError(f"data set {name!r} is made when it is loaded: it has no files")
-    known = signature(loader).parameters
+    known = signature(_function(name, function)).parameters
     if unknown := sorted(set(options) - set(known)):
         raise DataError(f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}.")
     required = [k for k, p in known.items() if p.default is p.empty and k not in options]
     if required:
-        raise DataError(f"data set {name!r} needs {required[0]} (spml train: --{required[0]} PATH).")
-    return loader(**options)
+        how = f"spml train: --{required[0]} PATH; spml figures: -p {required[0]} PATH"
+        raise DataError(f"data set {name!r} needs {required[0]} ({how}).")
+
+
+def _function(name: str, function: str) -> Callable:
+    from importlib import import_module
+
+    found = getattr(import_module(f"spml_core.data.{name}"), function, None)
+    if found is None:
+        raise DataError(f"data set {name!r} is made when it is loaded: it has no files")
+    return found
 
 
 def draw_together(draw: Callable[[Part], np.ndarray], parts: dict[str, Part]) -> dict[str, np.ndarray]:
@@ -97,9 +105,9 @@ def draw_together(draw: Callable[[Part], np.ndarray], parts: dict[str, Part]) ->
         draw: (N, C) observed labels of a part without inputs, such as `labels.observe` on its `full` and `ids`.
             Parts without `rows` are drawn each for itself.
     """
+    if any(split not in parts or parts[split].rows is None for split in ("train", "val")):
+        return {split: draw(parts[split]) for split in ("train", "val") if split in parts}
     train, val = parts["train"], parts["val"]
-    if train.rows is None or val.rows is None:
-        return {name: draw(parts[name]) for name in ("train", "val")}
     order = np.argsort(np.concatenate([train.rows, val.rows]))
 
     def merged(first, second):

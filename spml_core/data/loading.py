@@ -69,9 +69,7 @@ def batches(
         return
     source, rows = (inputs.source, inputs.index) if isinstance(inputs, Rows) else (inputs, None)
     if device.type == "cpu" and source.device.type == "cpu":
-        row_bytes = source.element_size() * source[:1].numel()
-        for index, x in _gathered(source, rows, indices, row_bytes):
-            yield index, x
+        yield from _gathered(source, rows, indices)
         return
     if source.device == device or (rows is None and source.nbytes <= RESIDENT):
         source, rows = source.to(device), rows if rows is None else rows.to(device)
@@ -101,16 +99,19 @@ def ahead(function: Callable, items: Iterable) -> Iterator:
             yield waiting.result()
 
 
-def _gathered(source: Tensor, rows: Tensor | None, indices: Iterable[Tensor], row_bytes: int):
-    """On the CPU; small batches are gathered here, since a thread would take longer to hand them over."""
+def _gathered(
+    source: Tensor, rows: Tensor | None, indices: Iterable[Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """On the CPU. Small batches are gathered here: it takes longer to hand them over from a thread."""
 
     def gather(index: Tensor) -> tuple[Tensor, Tensor]:
         return index, source.index_select(0, index if rows is None else rows[index])
 
+    small = LARGE / (source.element_size() * source[:1].numel())  # rows
     indices = iter(indices)
     for index in indices:
-        yield gather(index)
-        if len(index) * row_bytes >= LARGE:
+        yield index, source.index_select(0, index if rows is None else rows[index])
+        if len(index) >= small:
             yield from ahead(gather, indices)
 
 
