@@ -34,3 +34,9 @@ def augment(batch: Tensor, generator: torch.Generator) -> Tensor:
 def stack_views(batch: Tensor, views: int, generator: torch.Generator) -> Tensor:
     """(views * N, ...): the batch, then views - 1 random changes of it."""
     return torch.cat([batch, *(augment(batch, generator) for _ in range(views - 1))]) if views > 1 else batch
+
+
+def flip(batch: Tensor, generator: torch.Generator) -> Tensor:
+    """Each image (N, channels, H, W) left to right with probability 0.5, as all four papers do."""
+    chosen = torch.rand(len(batch), generator=generator, device=batch.device) < 0.5
+    return torch.where(chosen[:, None, None, None], batch.flip(-1), batch)

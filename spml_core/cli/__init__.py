@@ -21,6 +21,7 @@ def main():
     spml train --method an --method gr --seed 0 --seed 1
                                           four of them, and a table
     spml methods                          every loss there is; spml methods gr describes one
+    spml data check voc2012 --root DIR    is it all there, and what is odd about it
     spml data labels digits               draw, write and import observed labels
     """
 

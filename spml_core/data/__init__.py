@@ -62,24 +62,40 @@ def load(name: str, /, **options) -> Dataset:
         DataError: unknown name (with the nearest ones) or unknown option.
     """
     check(name, options)
-    from importlib import import_module
-
-    return import_module(f"spml_core.data.{name}").load(**options)
+    return _function(name, "load")(**options)
 
 
-def check(name: str, options) -> None:
+def read(name: str, /, **options):
+    """What the label files of a data set of images say, as a `listing.Listing`; `options` of `data.<name>.read`.
+
+    Raises:
+        DataError: unknown name or option, `digits` (which is made, not read), or what is wrong with the label files.
+    """
+    check(name, options, "read")
+    return _function(name, "read")(**options)
+
+
+def check(name: str, options, function: str = "load") -> None:
     """Raise `DataError` if there is no data set `name`, or if `options` has one that it lacks or lacks one it needs."""
     check_name(name)
-    from importlib import import_module
     from inspect import signature
 
-    known = signature(import_module(f"spml_core.data.{name}").load).parameters
+    known = signature(_function(name, function)).parameters
     if unknown := sorted(set(options) - set(known)):
         raise DataError(f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}.")
     required = [k for k, p in known.items() if p.default is p.empty and k not in options]
     if required:
         how = f"spml train: --{required[0]} PATH; spml figures: -p {required[0]} PATH"
         raise DataError(f"data set {name!r} needs {required[0]} ({how}).")
+
+
+def _function(name: str, function: str) -> Callable:
+    from importlib import import_module
+
+    found = getattr(import_module(f"spml_core.data.{name}"), function, None)
+    if found is None:
+        raise DataError(f"data set {name!r} is made when it is loaded: it has no files")
+    return found
 
 
 def draw_together(draw: Callable[[Part], np.ndarray], parts: dict[str, Part]) -> dict[str, np.ndarray]:

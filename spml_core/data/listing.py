@@ -12,9 +12,10 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import numpy as np
+import torch
 from tqdm.auto import tqdm
 
-from spml_core.data import DataError, Dataset, Part, images, labels
+from spml_core.data import DataError, Dataset, Part, images, labels, loading
 from spml_core.paths import locate
 
 SPLITS = ("train", "val", "test")
@@ -214,7 +215,9 @@ def assemble(
             digests=[digests[path] for path in everything],
         )
         place = {path: n for n, path in enumerate(everything)}
-        inputs = computed[[place[path] for path in paths]]
+        chosen = torch.tensor([place[path] for path in paths])
+        large = computed.nbytes > IN_MEMORY
+        inputs = loading.Rows(computed, chosen) if large else computed.index_select(0, chosen)
 
     parts, start = {}, 0
     for split, rows in members.items():
@@ -265,15 +268,12 @@ def digest(paths: Sequence[Path], cache_dir: Path) -> dict[Path, str]:
 
 def _pixels(paths, digests, size: int, cache_dir: Path, prepared: bool):
     if prepared:
-        try:
-            from spml_core.data import pixels
-        except ImportError:
-            pass
-        else:
-            found = pixels.find(digests, size, cache_dir)
-            if found is not None:
-                return found
-    if 3 * size**2 * len(paths) > IN_MEMORY and hasattr(images, "Files"):
+        from spml_core.data import pixels
+
+        found = pixels.find(digests, size, cache_dir)
+        if found is not None:
+            return found
+    if 3 * size**2 * len(paths) > IN_MEMORY:
         return images.Files(paths, size)
     return images.read(paths, size)
 
