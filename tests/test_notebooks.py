@@ -291,6 +291,20 @@ def test_distinguishability(headline):
     assert one(numbers, "smallest", "gr - an") > 0.1
     assert 0 < one(numbers, "Wasserstein", ", an,") < one(numbers, "Wasserstein", ", gr,") < 1
     assert one(numbers, "p < 0.1, gr") < one(numbers, "p < 0.1, an")
+    assert one(numbers, "classes", "distance", "gr") == 10
+    for method in ("em", "gr"):
+        assert one(numbers, "classes", "gain", f", {method}") >= 8
+
+
+@pytest.mark.slow
+def test_loss_landscape(headline):
+    numbers = headline("08-loss-landscape")
+    assert one(numbers, "points") == 25 * 25
+    own = {m: one(numbers, "rise of own loss", f", {m}") for m in ("an", "em", "gr", "bce")}
+    common = {m: one(numbers, "rise of full-label BCE at", f", {m}") for m in own}
+    assert own["em"] < own["gr"] < own["an"] / 2
+    assert all(0.7 < common[m] / common["an"] < 1.3 for m in common)
+    assert own["bce"] == common["bce"]
 
 
 @pytest.mark.slow
