@@ -80,7 +80,7 @@ def test_parameters_are_annotated_commented_literals(code, tree):
         assert re.search(r"#\s*\S", lines[node.end_lineno - 1][node.end_col_offset :]), ast.unparse(node)
         names.append(node.target.id)
     assert "figures_dir" in names
-    trains = called(tree, "run") or called(tree, "run_all")
+    trains = [call for name in ("run", "run_all", "sweep") for call in called(tree, name)]
     assert ("runs_dir" in names) == bool(trains)
 
 

@@ -2,13 +2,26 @@
 
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
 from spml_core import metrics, sweeps
-from spml_core.methods import names
-from spml_core.sweeps import curves, pairs, published, report, scores, sweep
+from spml_core.methods import names, preset
+from spml_core.sweeps import (
+    above,
+    band,
+    curves,
+    errorbars,
+    final_values,
+    pairs,
+    published,
+    report,
+    scores,
+    searched,
+    sweep,
+)
 
 SMALL = {"data": {"train": 60, "val": 40, "test": 30}, "epochs": 1}
 
@@ -21,7 +34,7 @@ def found(tmp_path_factory):
         ("the same", 3): ("an", {"log_floor": 0}),
         ("slow", 4): ("an", {}, {"lr": 1e-5}),
     }
-    return sweep(settings, [1, 0], root=tmp_path_factory.mktemp("runs"), **SMALL)
+    return sweep(settings, [1, 0], runs_dir=tmp_path_factory.mktemp("runs"), **SMALL)
 
 
 def test_every_setting_has_its_run_of_every_seed(found):
@@ -70,13 +83,15 @@ def test_pairs():
     table = pd.DataFrame({0: [3.0, 2.0, 1.0], 1: [3.0, 2.5, 2.9], 2: [3.0, 2.0, 1.2]}, index=list("abc"))
     claim = pairs("a is best", table, [("a", "b"), ("a", "c")], "X")
     assert claim.verdict == "holds" and claim.evidence == "a − b 0.8 ± 0.3, a − c 1.3 ± 1.0"
+    many = pairs("", table, [("a", "b"), ("a", "c"), ("b", "c"), ("c", "b"), ("b", "a")])
+    assert many.evidence.startswith("smallest of 5 differences: b − a -0.8 ± 0.3, c − b")
     assert pairs("", table, [("a", "b"), ("c", "b")]).verdict == "does not hold"
     assert pairs("", table[[0, 1]], [("a", "b")]).verdict == "not judged"
 
 
 def test_a_wrong_setting_is_an_error_before_any_training(tmp_path):
     with pytest.raises(ValueError, match="no parameter alpa"):
-        sweep({"a": ("an", {}), "b": ("em", {"alpa": 1})}, [0], root=tmp_path, **SMALL)
+        sweep({"a": ("an", {}), "b": ("em", {"alpa": 1})}, [0], runs_dir=tmp_path, **SMALL)
     assert not list(tmp_path.iterdir())
 
 
@@ -96,3 +111,36 @@ def test_every_published_row_is_a_number_of_its_own():
     assert not table.duplicated(["source", "row", "setting", "dataset", "metric"]).any()
     backbones = table[table.source.isin(["Hill Table IX", "EM Table 2"])]
     assert set(backbones.row) <= set(names())
+
+
+def test_above():
+    table = pd.DataFrame(
+        {0: [3.0, 2.0], 1: [3.0, 2.5]}, index=pd.MultiIndex.from_tuples([(-2.0, 1), (-2.0, 0.5)])
+    )
+    claim = above("", table, pd.Series({0: 1.0, 1: 2.0}))
+    assert claim.holds and claim.evidence == "smallest gain 0.8 ± 0.4, at (-2, 0.5)"
+    assert not above("", table, pd.Series({0: 3.0, 1: 3.0})).holds
+
+
+def test_drawing():
+    _, ax = plt.subplots()
+    table = pd.DataFrame({0: [1.0, 2.0], 1: [3.0, 4.0]}, index=[0.1, 0.2])
+    errorbars(ax, table, label="x")
+    band(ax, table)
+    assert [line.get_ydata().tolist() for line in ax.lines] == [[2, 3], [2, 3]]
+    low, high = (function(ax.collections[-1].get_paths()[0].vertices[:, 1]) for function in (min, max))
+    assert (low, high) == (1, 4)
+    plt.close()
+
+
+def test_searched(tmp_path):
+    assert searched(tmp_path, "digits", "gr") == {}
+    (tmp_path / "search").mkdir()
+    for name, method in (("one", "gr"), ("two", "an")):
+        text = f"# Chosen.\ndataset: digits\nmethod: {method}\nlr: 0.002\n"
+        (tmp_path / "search" / f"{name}.best.yaml").write_text(text + "params: {}\n")
+    ((name, fields),) = searched(tmp_path, "digits", "gr").items()
+    assert name == "one" and fields["lr"] == 0.002
+    found = final_values(fields, ("lr", "b", "q3", "nothing"))
+    assert found == {"lr": 0.002, "b": -2.0, "q3": 1.0, "nothing": None}
+    assert final_values(preset("gr", "coco2014"), ("w", "mu")) == {"w": 10, "mu": 0.8}
