@@ -24,7 +24,8 @@ SEEDS = (0, 1, 2)  # the notebooks' own
 
 def test_there_are_notebooks():
     assert {path.stem for path in PATHS} >= {
-        "01-losses-and-gradients", "02-missing-labels", "06-k-hat-assumptions", "07-distinguishability"
+        "01-losses-and-gradients", "02-missing-labels", "04-ablation", "05-hyperparameters", "06-k-hat-assumptions",
+        "07-distinguishability", "11-backbones",
     }  # fmt: skip
     numbers = [path.stem[:2] for path in PATHS]
     assert len(set(numbers)) == len(numbers)
@@ -275,6 +276,31 @@ def test_missing_labels_of_photographs(headline, shared):
 
 
 @pytest.mark.slow
+def test_ablation(headline):
+    numbers = headline("04-ablation")
+    whole, terms = numbers["test mAP, GR with k̂, v, L"], numbers["test mAP, GR with L"]
+    assert whole > numbers["test mAP, AN"] + 3 and terms > numbers["test mAP, AN"] + 2
+    assert min(numbers["test mAP, Hill"], numbers["test mAP, Hill−"]) > numbers["test mAP, AN"]
+    assert len(numbers["claims"]) == 13
+
+
+@pytest.mark.slow
+def test_hyperparameters(headline):
+    numbers = headline("05-hyperparameters")
+    assert numbers["test mAP, bce"] > numbers["test mAP, gr"] > numbers["test mAP, an"] + 3
+    assert numbers["spread of GR over mu(T) and sigma(T), points"] > 0
+    assert len(numbers["claims"]) == 15
+
+
+@pytest.mark.slow
+def test_backbones(headline):
+    numbers = headline("11-backbones")
+    for backbone in ("digits_cnn", "test_byobnet", "test_resnet"):
+        baseline = one(numbers, "test mAP, an", backbone)
+        assert one(numbers, "test mAP, em", backbone) > baseline < one(numbers, "test mAP, gr", backbone)
+
+
+@pytest.mark.slow
 def test_k_hat_assumptions(headline):
     numbers = headline("06-k-hat-assumptions")
     assert one(numbers, "Spearman", "FN ratio") >= 0.95  # pooled over the seeds
@@ -315,10 +341,10 @@ def test_figures_on_disk(executed):
 @pytest.mark.slow
 def test_notebooks_share_their_runs(executed):
     """06 and 07 want the same three GR runs; each was trained once, and nothing unfinished is left."""
-    runs = [folder.name for folder in (executed / "runs").iterdir() if (folder / "summary.json").is_file()]
-    assert sorted(name.rsplit("-", 1)[0] for name in runs if "-gr-" in name) == [
-        f"digits-gr-s{seed}" for seed in SEEDS
-    ]
+    runs = (executed / "runs").glob("digits-gr-*/config.json")
+    configs = [json.loads(file.read_text()) for file in runs]
+    whole = [config["seed"] for config in configs if config["data"] == {} and config["epochs"] == 10]
+    assert sorted(whole) == [*SEEDS]
     assert not [item for item in (executed / "runs" / "partial").glob("*") if item.is_dir()]
 
 
@@ -347,7 +373,7 @@ def test_again_gives_the_same_bytes(executed, tmp_path, monkeypatch):
     assert trained() == before
     found = digests(tmp_path / "figures")
     assert found == digests(executed / "figures")
-    assert {name.rpartition(".")[2] for name in found} == {"pdf", "png", "csv", "json", "html"}
+    assert {name.rpartition(".")[2] for name in found} == {"pdf", "png", "csv", "tex", "json", "html"}
 
 
 @pytest.mark.slow
