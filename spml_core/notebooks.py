@@ -1,11 +1,11 @@
-"""Notebooks seen from outside: which there are, what they declare, what figures they promise."""
+"""Notebooks seen from outside: which there are, what they declare, what figures and tables they promise."""
 
 import ast
 import difflib
 import json
 import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -101,7 +101,7 @@ def _parameter(node: ast.stmt, lines: list[str], notebook: str) -> Parameter:
         default = _validate(adapter, ast.literal_eval(node.value))
     except Exception as error:  # eval and pydantic raise many kinds
         raise NotebookError(
-            f"{where} needs a literal of a builtin or typing type: {_reason(error)}"
+            f"{where} needs a literal of a builtin or typing type: {reason(error)}"
         ) from error
     comment = lines[node.end_lineno - 1].encode()[node.end_col_offset :].decode()  # ast counts UTF-8 bytes
     return Parameter(node.target.id, annotation, default, comment.partition("#")[2].strip(), adapter)
@@ -112,17 +112,42 @@ def promised_figures(path: str | Path) -> list[str]:
     return list(promises(read(path), Path(path).stem))
 
 
-def promises(nb, notebook: str) -> dict[str, int]:
-    """Figure name -> index of the cell that saves it."""
+def promised_tables(path: str | Path) -> list[str]:
+    """Names in the literal calls `save_table(table, "NAME", ...)` of a notebook, in order."""
+    return list(promises(read(path), Path(path).stem, "save_table"))
+
+
+def sources(path: str | Path) -> dict[str, list[str]]:
+    """Figure or table -> what of the papers it redraws: the literal `source="GR Fig 3a; GR Fig 3b/3c"` of its call."""
     found = {}
+    for function in ("save_figure", "save_table"):
+        for _, name, call in _saves(read(path), Path(path).stem, function):
+            literal = [
+                k.value.value
+                for k in call.keywords
+                if k.arg == "source" and isinstance(k.value, ast.Constant)
+            ]
+            found[name] = [item.strip() for text in literal for item in text.split(";") if item.strip()]
+    return found
+
+
+def promises(nb, notebook: str, function: str = "save_figure") -> dict[str, int]:
+    """Name of a figure (or, of "save_table", a table) -> index of the cell that saves it."""
+    found = {}
+    for index, name, _ in _saves(nb, notebook, function):
+        found.setdefault(name, index)
+    return found
+
+
+def _saves(nb, notebook: str, function: str):
+    """Cell index, literal name and call of each `function(what, "NAME", ...)`."""
     for index, cell in enumerate(nb.cells):
         calls = ast.walk(_parse(cell.source, notebook, index)) if cell.cell_type == "code" else ()
         for call in calls:
-            if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "save_figure":
+            if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == function:
                 for name in [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "name")]:
                     if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                        found.setdefault(name.value, index)
-    return found
+                        yield index, name.value, call
 
 
 def title(path: str | Path) -> str:
@@ -136,12 +161,20 @@ def heading(cell) -> str:
     return next((line.lstrip("#").strip() for line in lines if line.startswith("#")), "")
 
 
+def heading_above(nb, index: int) -> str:
+    """The last heading before cell number `index`, "" when there is none."""
+    lines = [
+        line for cell in nb.cells[:index] if cell.cell_type == "markdown" for line in cell.source.splitlines()
+    ]
+    return next((line.lstrip("#").strip() for line in reversed(lines) if line.startswith("#")), "")
+
+
 def read(path: str | Path):
     """The notebook of a file, as nbformat's node."""
     try:
         return nbformat.read(path, as_version=4)
     except Exception as error:  # nbformat and json raise many kinds
-        raise NotebookError(f"{path} is not a readable notebook: {_reason(error)}") from error
+        raise NotebookError(f"{path} is not a readable notebook: {reason(error)}") from error
 
 
 def _parse(source: str, notebook: str, index: int | None = None) -> ast.Module:
@@ -154,7 +187,8 @@ def _parse(source: str, notebook: str, index: int | None = None) -> ast.Module:
         ) from error
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """One line about any exception, of pydantic's the first complaint."""
     return (
         error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
     )
@@ -182,13 +216,13 @@ def find(names: Iterable[str] = (), notebooks_dir: str | Path | None = None) -> 
             matches = [path for key, path in every.items() if key.startswith(f"{stem}-")]
         if len(matches) != 1:
             problem = "is the start of several notebooks" if matches else "is no notebook"
-            choice = [path.stem for path in matches] or _nearest(stem, every) or list(every)
+            choice = [path.stem for path in matches] or nearest(stem, every) or list(every)
             raise NotebookError(f"{name!r} {problem}; choose from: {', '.join(choice)}")
         chosen[matches[0].stem] = matches[0]
     return list(chosen.values())
 
 
-def _nearest(word: str, known: Iterable[str]) -> list[str]:
+def nearest(word: str, known: Iterable[str]) -> list[str]:
     """Up to three names like `word`: abbreviations ("learning_rate" for "lr"), parts, else misspellings."""
 
     def initials(name: str) -> str:
@@ -200,28 +234,12 @@ def _nearest(word: str, known: Iterable[str]) -> list[str]:
     return (related or difflib.get_close_matches(word, known, cutoff=0.4))[:3]
 
 
-def resolve(known: dict[str, dict[str, Parameter]], given: Mapping[str, object]) -> dict[str, dict]:
-    """Notebook -> parameter -> value, from the defaults and what was given."""
-    for key in given:
-        without = [notebook for notebook, its in known.items() if key not in its]
-        if without:
-            near = _nearest(key, known[without[0]])
-            having = [notebook for notebook in known if notebook not in without]
-            raise NotebookError(
-                f"parameter {key!r} is not declared by {', '.join(without)}"
-                + (f"; did you mean {near[0]!r}?" if near else "")
-                + f"\ndeclared by: {', '.join(having) or 'no chosen notebook'}"
-                + f"\n{without[0]} declares: {', '.join(known[without[0]]) or 'nothing'}"
-            )
-    resolved = {}
-    for notebook, its in known.items():
-        resolved[notebook] = {key: parameter.default for key, parameter in its.items()}
-        for key, value in given.items():
-            try:
-                resolved[notebook][key] = its[key].coerce(value)
-            except (ValueError, TypeError) as error:
-                expected = f"{its[key].type} (default {json.dumps(its[key].default)})"
-                raise NotebookError(
-                    f"parameter {key!r} of {notebook} must be {expected}, not {value!r}: {_reason(error)}"
-                ) from error
-    return resolved
+def executed_dir(figures_dir: str | Path) -> Path:
+    """Where the executed copies go that belong to the figures of a folder: a copy never outlives its figures.
+
+    runs/notebooks for figures/, and a folder "notebooks" inside any other folder of figures.
+    """
+    folder = locate(figures_dir)
+    return (
+        locate("runs/notebooks") if folder.resolve() == locate("figures").resolve() else folder / "notebooks"
+    )

@@ -69,11 +69,11 @@ def average(model: nn.Module, decay: float | None) -> AveragedModel | None:
 def warn_of_skipped(adam: torch.optim.Optimizer, taken_before: int, steps: int, epoch: int) -> int:
     """Warn if a scaler left out many of an epoch's steps; returns how many Adam has taken in all.
 
-    A scaler finds its scale by leaving out a few steps at the start, which is no reason to worry.
+    A scaler finds its scale by leaving out some steps at the start, a halving each, which is no reason to worry.
     """
     taken = max((int(state["step"]) for state in adam.state.values()), default=0)
     skipped = steps - (taken - taken_before)
-    if skipped > max(3, steps // 20) and taken_before + steps > 20:
+    if skipped > max(3, steps // 20, 0 if taken_before else 16):  # it starts at 2**16
         warnings.warn(
             f"fp16: {skipped} of {steps} steps of epoch {epoch} were left out, because gradients overflowed: use "
             'precision="bf16-mixed" or "32-true", or a lower lr',

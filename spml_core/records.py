@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import platform
 import warnings
@@ -179,19 +178,6 @@ def versions() -> dict:
     packages = ("torch", "numpy", "scikit-learn", "scipy", "lightning-fabric", "timm")
     own = {"spml-core": __version__, "python": platform.python_version(), "machine": platform.machine()}
     return own | {p: version(p) for p in packages}
-
-
-def write_manifest(path: Path, parts: dict, observed: dict, classes: tuple[str, ...]) -> str:
-    """Image, split and what was observed ("test": nothing), a row an image; returns the file's SHA-256."""
-    rows = []
-    for split, part in parts.items():
-        seen = observed.get(split, np.zeros_like(part.full))
-        for image, row in zip(part.ids, seen, strict=True):
-            rows.append(
-                (image, split, *(";".join(classes[c] for c in np.flatnonzero(row == v)) for v in (1, -1)))
-            )
-    pd.DataFrame(rows, columns=["image", "split", "positive", "negative"]).to_csv(path, index=False)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def write_json(path: Path, content) -> None:

@@ -1,45 +1,35 @@
 """Running notebooks without a screen: papermill executes, this module adds what it leaves open.
 
-Errors that a widget swallows, promised figures that are missing, kernels that die, skipping what is up to date.
+Errors that a widget swallows, promised figures that are missing, kernels that die, skipping what is up to date, the
+longest first. Two notebooks that want the same training run need no order: the run's lock lets one train and the other
+wait for it.
 """
 
 import hashlib
 import json
 import logging
+import math
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import click
 import nbformat
 import papermill
-from ipykernel.kernelspec import get_kernel_dict
-from jupyter_client import AsyncKernelManager
-from jupyter_client.kernelspec import KernelSpec
 from nbclient.exceptions import DeadKernelError
-from papermill.clientwrap import PapermillNotebookClient
-from papermill.engines import NBClientEngine, papermill_engines
+from papermill.engines import papermill_engines
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
-from spml_core import notebooks
-from spml_core.paths import locate, project_root
+from spml_core import gallery, kernels, notebooks, profiles
+from spml_core.paths import locate
 
-# ipykernel puts its inline backend into MPLBACKEND, which each child process of a notebook inherits and may
-# not be able to import; a value from our own environment would even replace it. So only matplotlib is told.
-KERNEL_START = (
-    "import os; os.environ.pop('MPLBACKEND', None); "
-    "import matplotlib; matplotlib.use('module://matplotlib_inline.backend_inline')"
-)
-START_SECONDS = 120  # a busy machine may need long to start a kernel
 STOP_SECONDS = 5  # an interrupted kernel has this long to end by itself
 TRACEBACK_LINES = 12
 
@@ -51,8 +41,12 @@ class Result:
     name: str
     status: str
     figures: tuple[str, ...]
+    tables: tuple[str, ...]
+    executed: Path  # folder of the executed copy
+    gallery: Path
     seconds: float = 0.0
     headline: str = ""
+    claims: tuple[dict, ...] = ()
     error: str = ""
 
 
@@ -63,34 +57,62 @@ def run_notebooks(
     force: bool = False,
     notebooks_dir: str | Path | None = None,
     output_dir: str | Path | None = None,
+    profile: str = profiles.QUICK,
 ) -> list[Result]:
-    """Run notebooks without a screen, `jobs` at a time, and go on when one fails.
+    """Run notebooks without a screen, `jobs` at a time, go on when one fails, and write the gallery of their figures.
 
     Args:
         names: numbers, names or paths of notebooks; none means all.
-        parameters: values for all of them, see `Parameter.coerce`.
+        parameters: values for all of them, see `Parameter.coerce`; they go before those of the profile. With `names`
+            each notebook must declare them, without, each that declares them takes them.
         force: execute what is up to date, too.
-        output_dir: folder of the executed copies, default runs/notebooks.
+        output_dir: folder of the executed copies, default `notebooks.executed_dir` of their figures.
+        profile: see `profiles.load`.
 
     Raises:
         NotebookError: a name, a parameter or a notebook is wrong; nothing was executed or written.
         KeyboardInterrupt: after all kernels have ended.
     """
+    runs = plan(names, parameters, notebooks_dir, output_dir, profile)
+    for run in runs:
+        profiles.check(run.name, run.declared, run.values)
+    results = {run.name: run.result("up to date") for run in runs if not force and run.is_up_to_date()}
+    for name in results:
+        tqdm.write(f"{name}: up to date")
+    waiting = [run for run in runs if run.name not in results]
+    if jobs > 1:  # else the order of their numbers; what has never run may be long
+        waiting.sort(key=lambda run: -(run.last_seconds or math.inf))
+    results |= {result.name: result for result in _execute(waiting, jobs)}
+    write_galleries(runs, notebooks_dir)
+    return [results[run.name] for run in runs]
+
+
+def plan(
+    names: Iterable[str] = (),
+    parameters: Mapping[str, object] | None = None,
+    notebooks_dir: str | Path | None = None,
+    output_dir: str | Path | None = None,
+    profile: str = profiles.QUICK,
+) -> list["_Run"]:
+    """The notebooks with the values they would run with; nothing is executed. Arguments as of `run_notebooks`."""
+    names = list(names)
     chosen = {path.stem: notebooks.read(path) for path in notebooks.find(names, notebooks_dir)}
-    values = notebooks.resolve(
-        {name: notebooks.declared(nb, name) for name, nb in chosen.items()}, parameters or {}
+    declared = {name: notebooks.declared(nb, name) for name, nb in chosen.items()}
+    values = profiles.resolve(
+        declared, parameters or {}, profiles.load(profile, notebooks_dir), strict=bool(names)
     )
-    output = locate("runs/notebooks" if output_dir is None else output_dir)
     package = Path(__file__).parent
     code = _digest(
         *(part for f in sorted(package.rglob("*.py")) for part in (f.relative_to(package), f.read_bytes()))
     )
-    runs = [_Run(name, nb, values[name], output, code) for name, nb in chosen.items()]
-    results = {run.name: run.result("up to date") for run in runs if not force and run.is_up_to_date()}
-    for name in results:
-        tqdm.write(f"{name}: up to date")
-    results |= {result.name: result for result in _execute([r for r in runs if r.name not in results], jobs)}
-    return [results[name] for name in chosen]
+    output = None if output_dir is None else locate(output_dir)
+    return [_Run(name, nb, declared[name], values[name], output, code) for name, nb in chosen.items()]
+
+
+def write_galleries(runs: list["_Run"], notebooks_dir: str | Path | None = None) -> list[Path]:
+    """The gallery of each folder that holds figures of these notebooks, see `gallery.write`."""
+    folders = {run.folder: run.output.parent for run in runs if run.folder.is_dir()}
+    return [gallery.write(folder, executed, notebooks_dir) for folder, executed in folders.items()]
 
 
 def _execute(runs: list["_Run"], jobs: int) -> list[Result]:
@@ -119,10 +141,13 @@ def _execute(runs: list["_Run"], jobs: int) -> list[Result]:
 class _Run:
     """One notebook with its values; while it executes: its kernel, progress bar and errors."""
 
-    def __init__(self, name: str, nb, values: dict, output_dir: Path, code: str):
-        self.name, self.nb, self.values = name, nb, values
-        self.promised = notebooks.promises(nb, name)
-        self.folder = locate(values.get("figures_dir", "figures"))
+    def __init__(self, name: str, nb, declared: dict, values: dict, output_dir: Path | None, code: str):
+        self.name, self.nb, self.declared, self.values = name, nb, declared, values
+        self.figures = notebooks.promises(nb, name)
+        self.tables = notebooks.promises(nb, name, "save_table")
+        figures_dir = values.get("figures_dir", "figures")
+        self.folder = locate(figures_dir)
+        output_dir = notebooks.executed_dir(figures_dir) if output_dir is None else output_dir
         self.output = output_dir / f"{name}.ipynb"  # the executed copy
         self.stamp = output_dir / f"{name}.json"  # what the last success was made of
         source = _digest(
@@ -134,23 +159,52 @@ class _Run:
         self.errors: list[str] = []
 
     def is_up_to_date(self) -> bool:
-        return self.output.is_file() and self.stamp.is_file() and self.stamp.read_text() == self._stamp()
+        return self.state() == "up to date"
 
-    def _stamp(self) -> str:
+    def state(self) -> str:
+        """ "never run", "up to date", "stale" with what has changed, or "failed" for a copy without a success."""
+        last = self._last()
+        if not last or not self.output.is_file():
+            return "failed or interrupted" if self.output.is_file() else "never run"
+        words = {"source": "notebook"}
+        changed = [words.get(key, key) for key, value in self._made_of().items() if last.get(key) != value]
+        return f"stale: changed {', '.join(changed)}" if changed else "up to date"
+
+    @property
+    def last_seconds(self) -> float | None:
+        """How long the last success took."""
+        return self._last().get("seconds")
+
+    def _last(self) -> dict:
+        with suppress(OSError, ValueError):
+            return json.loads(self.stamp.read_text(encoding="utf-8"))
+        return {}
+
+    def _made_of(self) -> dict:
         own = (f"{self.name}.json", f"{self.name}.parameters.json")
-        files = [*self._files(".pdf", ".png", ".csv"), *(self.folder / name for name in own)]
+        both = (*self.figures, *self.tables)
+        beside = [name + suffix for name in both for suffix in (".csv", ".caption.json")]
+        files = [*self._promised(), *(self.folder / name for name in (*beside, *own))]
         written = {file.name: _digest(file.read_bytes()) for file in files if file.is_file()}
-        return _json({**self.inputs, "figures": written})
+        return {**self.inputs, "figures": written}
 
-    def _files(self, *suffixes: str) -> list[Path]:
-        return [self.folder / (figure + suffix) for figure in self.promised for suffix in suffixes]
+    def _promised(self) -> list[Path]:
+        return [
+            self.folder / (name + suffix)
+            for names, suffixes in ((self.figures, (".pdf", ".png")), (self.tables, (".csv", ".tex")))
+            for name in names
+            for suffix in suffixes
+        ]
 
     def result(self, status: str, seconds: float = 0.0, error: str = "") -> Result:
-        headline, file = "", self.folder / f"{self.name}.json"
-        if status != "failed" and file.is_file():
-            for key, value in [*json.loads(file.read_text()).items()][:1]:
+        headline, claims = "", ()
+        if status != "failed" and (file := self.folder / f"{self.name}.json").is_file():
+            numbers = json.loads(file.read_text(encoding="utf-8"))
+            claims = tuple(numbers.pop("claims", ()))
+            for key, value in [*numbers.items()][:1]:
                 headline = f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-        return Result(self.name, status, tuple(self.promised), seconds, headline, error)
+        where = (tuple(self.figures), tuple(self.tables), self.output.parent, self.folder / "index.html")
+        return Result(self.name, status, *where, seconds, headline, claims, error)
 
     def execute(self, stopping: threading.Event) -> Result:
         begin = time.monotonic()
@@ -170,13 +224,16 @@ class _Run:
             error = self._failure(type(exception).__name__, str(exception))
         finally:
             self.bar.close()
-        result = self.result("failed" if error else "done", time.monotonic() - begin, error)
+        seconds = time.monotonic() - begin
+        if not error:
+            _write(self.stamp, _json({**self._made_of(), "seconds": round(seconds, 1)}))
+        result = self.result("failed" if error else "done", seconds, error)
         tqdm.write(f"{self.name}: {result.status} after {result.seconds:.0f} s")
         return result
 
     def _attempt(self, stopping: threading.Event) -> str:
-        """Execute, check, stamp; the text of the failure, "" for none."""
-        before = {file: _mark(file) for file in self._files(".pdf", ".png")}
+        """Execute and check; the text of the failure, "" for none."""
+        before = {file: _mark(file) for file in self._promised()}
         self.stamp.unlink(missing_ok=True)
         self.output.parent.mkdir(parents=True, exist_ok=True)
         nb = self._papermill(stopping)
@@ -184,24 +241,25 @@ class _Run:
             return self.errors[0]
         unwritten = [str(file) for file, mark in before.items() if _mark(file) in (None, mark)]
         if unwritten:
-            return f"promised figure not written by this run: {', '.join(unwritten)}"
-        images = [
-            sum("image/png" in out.get("data", {}) for out in cell.get("outputs", [])) for cell in nb.cells
-        ]
-        if sum(images) < len(self.promised):
-            cells = notebooks.promises(nb, self.name)
-            unseen = [figure for figure, index in cells.items() if not images[index]] or list(cells)
-            return f"figure saved but not shown, no image in the notebook's output: {', '.join(unseen)}"
+            return f"promised figure or table not written by this run: {', '.join(unwritten)}"
+        for what, kind, function, promised in (
+            ("figure", "image/png", "save_figure", self.figures),
+            ("table", "text/html", "save_table", self.tables),
+        ):
+            shown = [sum(kind in out.get("data", {}) for out in c.get("outputs", [])) for c in nb.cells]
+            if sum(shown) < len(promised):
+                cells = notebooks.promises(nb, self.name, function)
+                unseen = [name for name, index in cells.items() if not shown[index]] or list(cells)
+                return f"{what} saved but not shown in the notebook's output: {', '.join(unseen)}"
         self.folder.mkdir(parents=True, exist_ok=True)
         _write(self.folder / f"{self.name}.parameters.json", _json(self.values))
-        _write(self.stamp, self._stamp())
         return ""
 
     def _papermill(self, stopping: threading.Event):
         """Execute the copy in place; a kernel that failed to start gets a second chance."""
         self.nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
         path = str(self.output).replace("{", "{{").replace("}", "}}")  # papermill formats paths
-        papermill_engines.register("spml", _Engine)
+        papermill_engines.register("spml", kernels.Engine)
         logging.getLogger("papermill").setLevel(logging.CRITICAL)  # failures are told once, in the end
         options = {
             "engine_name": "spml",
@@ -271,48 +329,6 @@ class _Run:
         source = [f"  | {line}" for line in lines[:4]] + ["  | ..."] * (len(lines) > 4)
         tail = click.unstyle("\n".join(traceback)).splitlines()[-TRACEBACK_LINES:]
         return "\n".join([f"cell {self.number}: {kind}: {message}", *source, *(f"  {line}" for line in tail)])
-
-
-class _ThisInterpreter(AsyncKernelManager):
-    """Kernels of the running interpreter, whatever a notebook's metadata or the user's kernel list say."""
-
-    @cached_property
-    def kernel_spec(self):
-        return KernelSpec(**get_kernel_dict())
-
-
-class _Client(PapermillNotebookClient):
-    def __init__(self, nb_man, run: _Run, **options):
-        super().__init__(nb_man, **options)
-        self.run = run
-
-    def process_message(self, msg, cell, cell_index):
-        self.run.on_message(msg["msg_type"], msg["content"])
-        return super().process_message(msg, cell, cell_index)
-
-
-class _Engine(NBClientEngine):
-    @classmethod
-    def execute_managed_notebook(cls, nb_man, kernel_name, *, run: _Run, **_):
-        with tempfile.TemporaryDirectory(prefix="spml-") as folder:
-            # Files as sockets: TCP ports are picked before they are taken, and parallel starts clash.
-            run.manager = _ThisInterpreter(kernel_name=kernel_name, transport="ipc", ip=f"{folder}/kernel")
-            client = _Client(
-                nb_man,
-                run,
-                km=run.manager,
-                log=logging.getLogger("papermill"),
-                startup_timeout=START_SECONDS,
-                iopub_timeout=60,  # on a busy machine outputs lag behind by more than the default 4 s
-                coalesce_streams=True,  # a progress bar is one output, not hundreds
-                # papermill's own `cwd` changes the directory of the whole process, which threads share
-                resources={"metadata": {"path": str(project_root())}},
-                extra_arguments=[f"--InteractiveShellApp.exec_lines={KERNEL_START}"],
-                on_notebook_start=run.on_start,
-                on_cell_start=run.on_cell,
-            )
-            client.owns_km = True  # end the kernel with the notebook
-            client.execute()
 
 
 def _mark(file: Path) -> tuple | None:

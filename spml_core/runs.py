@@ -35,10 +35,10 @@ from tqdm.auto import tqdm
 
 from spml_core import checkpoints, data, distributed, executors, methods, metrics, models, train
 from spml_core.checkpoints import Checkpoints
-from spml_core.data import labels
+from spml_core.data import labels, scheme
 from spml_core.paths import locate
 from spml_core.protocols import protocol
-from spml_core.records import Run, table, to_json, versions, write_json, write_manifest, write_result
+from spml_core.records import Run, table, to_json, versions, write_json, write_result
 
 __all__ = ["DEFAULTS", "Experiment", "Run", "protocol", "run", "run_all", "table", "versions"]
 
@@ -48,15 +48,34 @@ FORMAT = 2
 # Where and how fast a training runs: the same experiment, up to rounding.
 NOT_IN_KEY = ("root", "accelerator", "threads", "compile", "channels_last", "tf32", "tuned_on")
 
+_PLAIN = {"pretrained": False, "flip": False}
 DEFAULTS = {
-    "digits": {"mode": "end_to_end", "backbone": "digits_cnn", "batch_size": 64, "lr": 3e-3, "threads": 1},
+    "digits": {"mode": "end_to_end", "backbone": "digits_cnn", "batch_size": 64, "lr": 3e-3, "threads": 1}
+    | _PLAIN,
     "folder": {
         "mode": "linear",
         "backbone": "tf_efficientnet_lite0",
         "batch_size": 16,
         "lr": 1e-3,
         "threads": 1,
-    },
+    }
+    | _PLAIN,
+}
+# GR's Table 6: a pretrained ResNet-50 at 448 pixels, Adam without weight decay. Batch and rate by validation.
+_PAPER = {
+    "mode": "end_to_end",
+    "backbone": "resnet50.tv_in1k",
+    "pretrained": True,
+    "flip": True,
+    "batch_size": 16,
+    "lr": 1e-5,
+}
+DEFAULTS |= {
+    "voc2012": _PAPER | {"batch_size": 8},
+    "coco2014": _PAPER,
+    "nuswide": _PAPER,
+    "cub200": _PAPER | {"batch_size": 8, "lr": 5e-5},
+    "openimages": _PAPER,
 }
 VAL_LABELS = ("clean", "observed")
 
@@ -66,11 +85,12 @@ class Experiment:
     """All that determines a training run. None means: the data set's own default (`DEFAULTS`).
 
     Args:
-        dataset: "digits" or "folder"; `root` is the folder, `data` further options of `spml_core.data.<name>.load`.
+        dataset: one of `data.DATASETS`; `root` is its folder, `data` further options of `spml_core.data.<name>.load`.
         method: a registered name; `params` are its hyperparameters.
         seed: of label draw, initial weights and order of examples (three separate streams).
         observe: (num_pos, num_neg) labels shown per image, -1 = all. None = what the method asks for: (1, 0) for all
-            but oracles.
+            but oracles. Or {"drop": 0.8}, Hill's missing ratio; {"weights": "inverse_frequency"}, a biased draw;
+            {"manifest": path}, the labels of a file, whose SHA-256 is part of the key. See `data.scheme`.
         protocol: of the label draw, "per_image" or "cole2021" (see `labels.observe`).
         val_labels: "clean" or "observed": the validation labels that choose the epoch.
         mode: "end_to_end", or "linear" on frozen features of `backbone`.
@@ -91,12 +111,12 @@ class Experiment:
     seed: int = 0
     root: str | None = None
     data: dict = field(default_factory=dict)
-    observe: tuple[int, int] | None = None
+    observe: tuple[int, int] | dict | None = None
     protocol: str = "per_image"
     val_labels: str = "clean"
     mode: str | None = None
     backbone: str | None = None
-    pretrained: bool = False
+    pretrained: bool | None = None
     epochs: int = 10
     linear_epochs: int = 0
     linear_lr: float | None = None
@@ -108,7 +128,7 @@ class Experiment:
     weight_decay: float = 0.0
     schedule: str = "constant"
     ema: float | None = None
-    flip: bool = False
+    flip: bool | None = None
     stop_drop: float | None = None
     threads: int | None = None
     precision: str = "auto"
@@ -131,10 +151,10 @@ class Experiment:
             raise ValueError(f"unknown val_labels {self.val_labels!r}: use one of {', '.join(VAL_LABELS)}")
         if self.protocol not in labels.PROTOCOLS:
             raise ValueError(f"unknown protocol {self.protocol!r}: use one of {', '.join(labels.PROTOCOLS)}")
-        filled = {k: v for k, v in DEFAULTS.get(self.dataset, {}).items() if getattr(self, k) is None}
+        # A linear head on frozen features is the same task on every data set of images.
+        own = "folder" if self.mode == "linear" and self.dataset != "digits" else self.dataset
+        filled = {k: v for k, v in DEFAULTS.get(own, {}).items() if getattr(self, k) is None}
         observe = chosen.observes if self.observe is None else self.observe
-        if not (isinstance(observe, list | tuple) and len(observe) == 2 and min(observe) >= -1):
-            raise ValueError(f"observe is (num_pos, num_neg), each >= 0, or -1 for all; got {observe!r}")
         if "root" in self.data:
             raise ValueError(
                 "data holds 'root': give it as Experiment(root=...), so that it stays out of the key"
@@ -142,7 +162,7 @@ class Experiment:
         plain = {
             "params": chosen.hyperparameters,
             "data": json.loads(to_json(self.data)),
-            "observe": tuple(observe),
+            "observe": scheme.check(observe),
         }
         full = dataclasses.replace(self, **plain, **filled)
         if full.head_lr_factor is None:
@@ -150,7 +170,7 @@ class Experiment:
         models.check(full.backbone, full.mode, full.pretrained)
         full._check_phases()
         if full.dataset == "digits" and full.mode == "linear":
-            raise ValueError("dataset 'digits' has no frozen features: mode 'linear' needs dataset 'folder'")
+            raise ValueError("dataset 'digits' has no frozen features: mode 'linear' needs images")
         if full.mode == "linear" and full.backbone == "digits_cnn":
             raise ValueError(
                 "backbone 'digits_cnn' has no frozen features: use mode 'end_to_end', or a timm model"
@@ -188,13 +208,15 @@ class Experiment:
     def load_data(self, cache: Path) -> data.Dataset:
         """The data set of a resolved experiment; `cache` is the folder for frozen features."""
         options = dict(self.data) | ({} if self.root is None else {"root": self.root})
-        if self.dataset == "folder":
+        if self.dataset != "digits":
             options |= {"backbone": self.backbone if self.mode == "linear" else None, "cache_dir": cache}
         return data.load(self.dataset, **options)
 
     def key(self, dataset: data.Dataset) -> str:
         """SHA-256 of a resolved experiment: fields, content of the data, code of the method. Not: where things lie."""
         fields = dataclasses.asdict(self) | dict.fromkeys(NOT_IN_KEY)
+        if "manifest" in self.observe:
+            fields["observe"] = {"manifest": self.observe["sha256"]}
         parts = [FORMAT, fields, dataset.fingerprint, methods.source_digest(self.method)]
         if self.pretrained:
             from spml_core.data import features
@@ -221,8 +243,8 @@ def run(
         root: folder of all runs; a relative one lies in the project folder.
         fresh: train again even if the run exists; the old one stays until the new one is complete.
         progress: show a bar, where there is a terminal or a notebook.
-        on_epoch: called with the row of `Run.history` after each epoch that is trained. What it
-            raises interrupts the training; `train.Abandoned` deletes it, too.
+        on_epoch: called with the row of `Run.history` after each epoch that is trained. What it raises interrupts the
+            training; `train.Abandoned` deletes what was trained, too.
 
     Raises:
         ValueError: unknown method, data set, option or value, before any work.
@@ -349,11 +371,7 @@ def _train(
     """Train and write `draft/result`; what an interruption may need lies in `draft/checkpoints` meanwhile."""
     wall, processor = time.perf_counter(), time.process_time()
     parts = dataset.parts
-    num_pos, num_neg = experiment.observe
-    draw = partial(
-        labels.observe, num_pos=num_pos, num_neg=num_neg, seed=experiment.seed, protocol=experiment.protocol
-    )
-    observed = {k: draw(parts[k].full, ids=parts[k].ids) for k in ("train", "val")}
+    observed = scheme.draw(experiment.observe, parts, dataset.classes, experiment.seed, experiment.protocol)
     fitted, first = _fit(experiment, dataset, observed, draft / "checkpoints", progress, on_epoch)
     scores = fitted.predict(parts["test"].inputs) if "test" in parts else None
     if distributed.rank() > 0:
@@ -387,7 +405,7 @@ def _train(
         "processes": distributed.world_size(),
         "data": dataset.notes
         | {"fingerprint": dataset.fingerprint, "sizes": {k: len(v) for k, v in parts.items()}},
-        "manifest_sha256": write_manifest(folder / "labels.csv", parts, observed, dataset.classes),
+        "manifest_sha256": scheme.write_manifest(folder / "labels.csv", parts, observed, dataset.classes),
         "versions": versions(),
     }
     write_json(folder / "summary.json", summary)

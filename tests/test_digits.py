@@ -134,3 +134,10 @@ def test_what_cannot_be_loaded(name, options, texts):
 def test_an_option_may_have_any_name():
     with pytest.raises(DataError, match="no option name"):
         load("digits", **{"name": "x"})
+
+
+def test_fewer_images():
+    small = digits.load(train=30, val=20, test=10)
+    assert [len(small.parts[name]) for name in ("train", "val", "test")] == [30, 20, 10]
+    with pytest.raises(ValueError, match="at least 1 image in val, not 0"):
+        digits.load(val=0)

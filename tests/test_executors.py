@@ -297,7 +297,7 @@ def test_a_killed_worker_loses_no_finished_epoch(small, tmp_path):
     ):
 
         def kill_at_the_first_checkpoint():
-            while not list(tmp_path.glob("partial/*/checkpoints/main/*")):
+            while not list(tmp_path.glob("partial/*/checkpoints/main/epoch-*.pt")):
                 pass
             os.kill(next(iter(pool._processes)), signal.SIGKILL)
 

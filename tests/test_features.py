@@ -1,5 +1,6 @@
 """Frozen features: the right weights, the right normalisation, and a cache that is never half-read."""
 
+import hashlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 import sklearn.datasets
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
-from spml_core.data import DataError, features, images, load
+from spml_core.data import DataError, features, images, load, pixels, rowfile
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "corel5k"
 SAMPLES = Path(sklearn.datasets.__file__).parent / "images"  # two photographs that come with scikit-learn
@@ -41,7 +43,7 @@ def small(monkeypatch):
     """In place of the backbone, a stand-in of one layer that counts how often it is built: (list of builds)."""
     builds = []
 
-    def pretrained(backbone):
+    def pretrained(backbone, **options):
         builds.append(backbone)
         torch.manual_seed(0)
         model = torch.nn.Sequential(
@@ -134,7 +136,9 @@ def test_cache_follows_size_backbone_order_and_content(small, pictures, tmp_path
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "text"])
 def test_damaged_cache_is_computed_again(small, pictures, tmp_path, damage):
-    first = features.extract(pictures, size=8, cache_dir=tmp_path)
+    first = features.extract(
+        pictures, size=8, cache_dir=tmp_path
+    ).clone()  # else it shows what the file becomes
     (file,) = tmp_path.glob("features-*.safetensors")
     content = bytearray(file.read_bytes())
     content[-3] ^= 64
@@ -150,7 +154,7 @@ def test_interrupted_write_leaves_no_cache_file(small, pictures, tmp_path, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(features.os, "replace", stop)
+        patch.setattr(rowfile.os, "replace", stop)
         with pytest.raises(KeyboardInterrupt):
             features.extract(pictures, size=8, cache_dir=tmp_path)
     assert not list(tmp_path.glob("features-*.safetensors"))
@@ -179,7 +183,7 @@ def test_folder_options_share_one_cache_file(small, tmp_path):
     for n in range(10):
         Image.new("RGB", (9, 9), (20 * n, 0, 90)).save(root / f"{n}.png")
     (root / "labels.csv").write_text(
-        "image,split,labels\n" + "".join(f"{n}.png,train,{'a' if n else 'b'}\n" for n in range(10))
+        "image,split,labels\n" + "".join(f"{n}.png,train,{'a;c' if n else 'b'}\n" for n in range(10))
     )
     options = {"root": root, "size": 8, "backbone": "any", "cache_dir": cache}
     every = load("folder", **options)
@@ -213,3 +217,105 @@ def test_failed_download_is_explained(monkeypatch):
     monkeypatch.setattr("timm.create_model", fail)
     with pytest.raises(DataError, match=r"resnet18.*no route to host.*tf_efficientnet_lite0"):
         features.pretrained("resnet18")
+
+
+def test_features_lie_on_a_memory_map(small, pictures, tmp_path):
+    found = features.extract(pictures, size=8, cache_dir=tmp_path)
+    (file,) = tmp_path.glob("features-*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-20:] = bytes(20)  # the last row
+    with open(file, "r+b") as out:
+        out.write(content)
+    assert not found[-1].any() and found[:-1].any(1).all()
+
+
+def test_cache_of_an_earlier_form_is_still_read(small, pictures, tmp_path):
+    """Written by safetensors itself, with the digest of the values."""
+    first = features.extract(pictures, size=8, cache_dir=tmp_path).clone()
+    (file,) = tmp_path.glob("features-*.safetensors")
+    digest = hashlib.sha256(first.numpy().tobytes()).hexdigest()
+    save_file({"features": first}, file, metadata={"sha256": digest})
+    assert torch.equal(features.extract(pictures, size=8, cache_dir=tmp_path), first) and len(small) == 1
+
+
+def test_stopped_extraction_goes_on_where_it_was(small, pictures, tmp_path, monkeypatch):
+    options = {"size": 8, "batch_size": 2}
+    whole = features.extract(pictures, cache_dir=tmp_path / "whole", **options)
+    monkeypatch.setattr(rowfile, "FLUSHED", 1)
+    record, decode, decoded = rowfile._record, images.decode, []
+    monkeypatch.setattr(images, "decode", lambda path, size: decoded.append(path) or decode(path, size))
+
+    def stop(file, rows):
+        record(file, rows)
+        if rows == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(rowfile, "_record", stop)
+        features.extract(pictures, cache_dir=tmp_path / "cut", **options)
+    decoded.clear()
+    again = features.extract(pictures, cache_dir=tmp_path / "cut", **options)
+    assert torch.equal(again, whole) and decoded == [pictures[4]]
+    one, other = (next((tmp_path / name).glob("*.safetensors")) for name in ("whole", "cut"))
+    assert one.name == other.name and one.read_bytes() == other.read_bytes()
+
+
+def test_prepared_pixels_are_used(small, pictures, tmp_path, monkeypatch):
+    first = features.extract(pictures, size=8, cache_dir=tmp_path / "files")
+    pixels.prepare(pictures, 8, tmp_path / "prepared")
+    monkeypatch.setattr(images, "decode", lambda *args: pytest.fail("decoded again"))
+    assert torch.equal(features.extract(pictures, size=8, cache_dir=tmp_path / "prepared"), first)
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [("resnet50", 2048), ("vgg16", 4096), ("convnext_tiny", 768), ("vit_b_16", 768), ("inception_v3", 2048),
+     ("mobilenet_v3_small", 1024), ("densenet121", 1024), ("maxvit_t", 512)],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_torchvision_backbones_lose_their_classifier(name, width):
+    from torchvision import models
+
+    size = 299 if name == "inception_v3" else 224
+    with torch.device("meta"):
+        model = features.pooled(models.get_model(name, weights=None).eval())
+        assert model(torch.zeros(2, 3, size, size)).shape == (2, width)
+
+
+def test_torchvision_weights_and_moments(monkeypatch, pictures, tmp_path):
+    """Random weights in place of the download; everything else is as it would be."""
+    from torchvision import models
+
+    assert features.weights_id("torchvision/resnet18") == models.ResNet18_Weights.DEFAULT.url
+    get_model, asked = models.get_model, []
+
+    def without_weights(name, weights):
+        asked.append((name, weights))
+        torch.manual_seed(0)
+        return get_model(name, weights=None)
+
+    monkeypatch.setattr(models, "get_model", without_weights)
+    found = features.extract(pictures, backbone="torchvision/resnet18", size=32, cache_dir=tmp_path)
+    assert asked == [("resnet18", models.ResNet18_Weights.DEFAULT)] and found.shape == (5, 512)
+
+    torch.manual_seed(0)
+    model = get_model("resnet18", weights=None).eval()
+    model.fc = torch.nn.Identity()
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    x = (images.read(pictures, 32) / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+    with torch.inference_mode():
+        torch.testing.assert_close(found, model(x), atol=1e-4, rtol=1e-4)
+
+
+def test_backbones_that_cannot_be_used_say_why(monkeypatch, pictures, tmp_path):
+    from torchvision import models
+
+    with pytest.raises(DataError, match=r"'torchvision/resnet50'"):
+        features.weights_id("torchvision/resnet_50")
+    with pytest.raises(DataError, match=r"'torchvision/googlenet'"):
+        features.weights_id("googlenet")
+    with torch.device("meta"), pytest.raises(DataError, match=r"SqueezeNet does not end in a linear layer"):
+        features.pooled(models.squeezenet1_0(weights=None))
+    monkeypatch.setattr(models, "get_model", lambda name, weights: models.vit_b_32(weights=None))
+    with pytest.raises(DataError, match=r"'torchvision/vit_b_32' does not take images of 64x64 pixels"):
+        features.extract(pictures, backbone="torchvision/vit_b_32", size=64, cache_dir=tmp_path)

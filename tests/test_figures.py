@@ -31,7 +31,8 @@ def draw(folder):
     axes[1].imshow([[0, 1], [1, 0]])
     axes[1].set(xlabel="probability", title="AN, distance 0.53")
     axes[1].fill_between([0, 1], [0, 1], alpha=0.2)
-    figures.save_figure(fig, "99-test", pd.DataFrame({"x": [1, 1 / 3]}), folder)
+    told = {"caption": "Distance β of AN", "context": "digits, 3 seeds", "source": "GR Fig 3a"}
+    figures.save_figure(fig, "99-test", pd.DataFrame({"x": [1, 1 / 3]}), folder, formats=["svg"], **told)
 """
 
 
@@ -41,6 +42,7 @@ def clean():
     with mpl.rc_context():
         yield
         plt.close("all")
+    figures.use()
 
 
 @pytest.fixture
@@ -96,7 +98,13 @@ draw({str(other)!r})
     }
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    assert set(digests(other)) == {"99-test.pdf", "99-test.png", "99-test.csv"}
+    assert set(digests(other)) == {
+        "99-test.pdf",
+        "99-test.png",
+        "99-test.csv",
+        "99-test.svg",
+        "99-test.caption.json",
+    }
     assert digests(other) == digests(tmp_path / "one")
 
 
@@ -113,7 +121,7 @@ def test_other_data_other_bytes(tmp_path):
         ax.plot([0, height])
         figures.save_figure(fig, "99-test", pd.DataFrame({"x": [height]}), tmp_path / folder)
     one, two = digests(tmp_path / "one"), digests(tmp_path / "two")
-    assert all(one[name] != two[name] for name in one)
+    assert {name for name in one if one[name] == two[name]} == {"99-test.caption.json"}
 
 
 def test_no_date_and_no_program_name(saved):
@@ -121,6 +129,27 @@ def test_no_date_and_no_program_name(saved):
     for word in (b"CreationDate", b"ModDate", b"/Producer", b"/Creator"):
         assert word not in content
     assert not Image.open(saved.with_suffix(".png")).text
+
+
+def test_a_vector_graphic_for_the_web_has_no_date_and_no_font_files(saved):
+    text = saved.with_suffix(".svg").read_text()
+    assert "<dc:date>" not in text and "Matplotlib" not in text
+    assert "Distance β of AN" in text and "<text" not in text
+
+
+def test_captions_lie_beside_the_figure_and_in_the_pdf(saved):
+    found = json.loads(saved.with_name("99-test.caption.json").read_text())
+    assert found == {
+        "kind": "figure",
+        "caption": "Distance β of AN",
+        "context": "digits, 3 seeds",
+        "source": "GR Fig 3a",
+        "font": "STIXGeneral",
+        "font_asked": "STIXGeneral",
+    }
+    assert (
+        b"Distance" in saved.read_bytes().replace(b"\x00", b"") and b"digits, 3 seeds" in saved.read_bytes()
+    )
 
 
 # --- what a conference asks for ---
@@ -161,6 +190,76 @@ def test_width_on_paper(tmp_path, width, inches):
     assert Image.open(tmp_path / "99-test.png").width == pytest.approx(300 * inches, abs=2)
 
 
+@pytest.mark.parametrize(
+    "venue, column, text",
+    [
+        ("icml", 3.25, 6.75),
+        ("cvpr2024", 3.25, 6.875),
+        ("neurips", 3.3, 5.5),
+        ("ieee", 3.5, 7.16),
+        ("ijcai", 3.375, 7),
+    ],
+)
+def test_width_at_a_venue(venue, column, text):
+    figures.use(venue)
+    assert figures.subplots()[0].get_figwidth() == pytest.approx(column)
+    assert figures.subplots(width="text")[0].get_figwidth() == pytest.approx(text)
+    assert mpl.rcParams["legend.fontsize"] >= 6
+    assert figures.subplots(venue="ijcai2024")[0].get_figwidth() == 3.375
+
+
+@pytest.mark.parametrize("venue", figures.venues())
+def test_every_venue_draws(venue):
+    assert 2 < figures.subplots(venue=venue)[0].get_figwidth() < 8
+
+
+def test_unknown_venue_and_format_name_what_there_is():
+    with pytest.raises(ValueError, match=r"unknown venue 'iccvv'.*icml2024.*ijcai2024"):
+        figures.use("iccvv")
+    with pytest.raises(ValueError, match=r"unknown format 'bmp': .*svg"):
+        figures.use(formats=["bmp"])
+
+
+def test_a_font_that_is_not_there_is_replaced_aloud(drawing, tmp_path):
+    with pytest.warns(UserWarning, match="'Times of Nowhere' is not installed: figures use STIXGeneral"):
+        figures.use(font="Times of Nowhere")
+    drawing(tmp_path)
+    found = json.loads((tmp_path / "99-test.caption.json").read_text())
+    assert (found["font"], found["font_asked"]) == ("STIXGeneral", "Times of Nowhere")
+    figures.use(font="DejaVu Sans")
+    drawing(tmp_path)
+    fonts = re.findall(rb"/BaseFont /(\S+)", inflated(tmp_path / "99-test.pdf"))
+    assert any(font.endswith(b"DejaVuSans") for font in fonts)
+
+
+def test_formats_of_a_whole_notebook(tmp_path):
+    figures.use("icml", ["svg"])
+    figures.save_figure(figures.subplots()[0], "99-test", TABLE, tmp_path)
+    assert (tmp_path / "99-test.svg").is_file()
+
+
+class StoredRun:
+    """What `context` reads of a `runs.Run`."""
+
+    def __init__(self, method="gr", seed=0, floor=0.0, **config):
+        own = {"method": method, "seed": seed, "params": {"log_floor": floor}, "mode": "end_to_end"}
+        self.config = {"dataset": "digits", "backbone": "digits_cnn"} | own | config
+        self.summary = {"val_labels": "clean", "data": {"sizes": {"train": 4000}}}
+
+
+def test_context_says_what_a_reader_must_know():
+    assert figures.context(StoredRun(seed=seed) for seed in (0, 1, 2)) == (
+        "digits (4,000 training images), digits_cnn, 3 seeds, best epoch on clean validation labels, exact losses"
+    )
+    mixed = [StoredRun(), StoredRun("em", floor=1e-5, mode="linear", backbone="resnet50")]
+    assert figures.context(mixed, "last epoch") == (
+        "digits (4,000 training images), digits_cnn / resnet50 (frozen), 1 seed, last epoch, "
+        "losses as published (log floor: em 1e-05)"
+    )
+    with pytest.raises(ValueError, match="there are none"):
+        figures.context([])
+
+
 def test_text_is_legible_on_paper(saved):
     sizes = [float(size) for size in re.findall(rb"/F\d+ ([\d.]+) Tf", inflated(saved))]
     assert sizes and 5 <= max(sizes) <= 12
@@ -169,11 +268,6 @@ def test_text_is_legible_on_paper(saved):
 def test_unknown_width():
     with pytest.raises(ValueError, match=r"unknown width 'page'.*column, text"):
         figures.subplots(width="page")
-
-
-def test_colours_tell_methods_apart():
-    assert len(set(figures.METHOD_COLORS.values())) == len(figures.METHOD_COLORS)
-    assert figures.METHOD_COLORS.keys() == figures.METHOD_LABELS.keys()
 
 
 # --- files ---
@@ -194,7 +288,7 @@ def test_relative_folder_is_in_the_project_whatever_the_cwd(tmp_path, monkeypatc
     figures.save_headline("99-a-test", {"x": 1})
     figures.save_headline("99-a-test", {"x": 1}, "paper/figures")
     assert {file.name for file in (tmp_path / "figures").iterdir()} == {
-        "99-test.pdf", "99-test.png", "99-test.csv", "99-a-test.json"
+        "99-test.pdf", "99-test.png", "99-test.csv", "99-test.caption.json", "99-a-test.json"
     }  # fmt: skip
     assert (tmp_path / "paper" / "figures" / "99-a-test.json").is_file()
     assert not list((tmp_path / "notebooks").rglob("*.*"))

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from spml_core import __version__, notebooks, paths, runner
+from spml_core import __version__, kernels, notebooks, paths, runner
 from spml_core.cli import main
 
 PARAMETERS = """
@@ -37,6 +37,11 @@ def save_figure(fig, name, show=True, suffixes=(".pdf", ".png")):
         (Path(figures_dir) / (name + suffix)).write_bytes(name.encode())
     if show:
         display({"image/png": "iVBORw0KGgo="}, raw=True)
+
+def save_table(table, name, show=True):
+    save_figure(None, name, False, (".csv", ".tex"))
+    if show:
+        display({"text/html": "<table></table>"}, raw=True)
 """
 
 
@@ -161,7 +166,7 @@ def test_exactly_one_parameters_cell(project, tags):
 def test_an_unknown_parameter_stops_everything_before_any_work(project):
     write(project, "01-one", "raise SystemExit")
     write(project, "02-two", declare=PARAMETERS + "learning_rate: float = 1.0")
-    result = spml("figures", "-p", "learning_rate", "0.3")
+    result = spml("figures", "01", "02", "-p", "learning_rate", "0.3")
     assert result.exit_code == 2
     assert "'learning_rate' is not declared by 01-one; did you mean 'lr'?" in result.output
     assert "declared by: 02-two" in result.output
@@ -250,22 +255,34 @@ def test_a_run_leaves_figures_parameters_and_a_stamp(project, monkeypatch):
         """
 import os, subprocess, sys
 import matplotlib.pyplot as plt
-HEADLINE = '{"slope": 0.123456, "n": 3}'
+CLAIM = '{"claim": "k %s", "verdict": "%s", "evidence": "0.99"}'
+CLAIMS = f'{CLAIM % ("rises", "holds")}, {CLAIM % ("falls", "does not hold")}'
+HEADLINE = f'{{"slope": 0.123456, "n": 3, "claims": [{CLAIMS}]}}'
 child = [sys.executable, "-c", "import os, matplotlib.pyplot; print(os.environ.get('MPLBACKEND'))"]
 assert subprocess.run(child, capture_output=True, text=True, check=True).stdout == "None\\n"
 assert os.path.samefile(os.getcwd(), ROOT) and sys.executable == PYTHON
 assert (lr, seeds) == (1e-4, [2, 3])
+from tqdm import tqdm
+for step in tqdm(range(50), mininterval=0):
+    pass
 plt.plot([1, 2]);
 """.replace("ROOT", repr(str(project))).replace("PYTHON", repr(sys.executable)),
-        'save_figure(None, "01a-x")\nPath(figures_dir, "01-one.json").write_text(HEADLINE)',
+        'save_figure(None, "01a-x")\nsave_table(None, "01b-y")',
+        'Path(figures_dir, "01-one.json").write_text(HEADLINE)',
     )
     monkeypatch.setenv("MPLBACKEND", "module://not_there")
     command = ("figures", "-p", "lr", "1e-4", "-p", "seeds", "[2, 3]")
     result = spml(*command)
     assert result.exit_code == 0, result.output
     assert 'started, runs_dir="runs" figures_dir="figures" lr=0.0001 seeds=[2, 3]' in result.output
-    row = result.output.splitlines()[-1].split()
-    assert row[0] == "01-one" and row[2:] == ["1", "slope", "0.1235", "done"]
+    _, rows, claims, _ = (part.splitlines() for part in result.output.split("\n\n"))
+    row = rows[-1].split()
+    assert row[0] == "01-one" and row[2:] == ["1", "1", "1", "of", "2", "hold", "slope", "0.1235", "done"]
+    assert [line.split(maxsplit=2) for line in claims[1:]] == [
+        ["holds", "01", "k rises: 0.99"], ["does", "not", "hold  01  k falls: 0.99"]
+    ]  # fmt: skip
+    assert result.output.endswith(f"gallery: {project / 'figures' / 'index.html'}\n")
+    assert 'href="../runs/notebooks/01-one.ipynb"' in (project / "figures" / "index.html").read_text()
     expected = {"runs_dir": "runs", "figures_dir": "figures", "lr": 1e-4, "seeds": [2, 3]}
     parameters = project / "figures" / "01-one.parameters.json"
     assert parameters.read_text() == json.dumps(expected, indent=2) + "\n"
@@ -273,6 +290,7 @@ plt.plot([1, 2]);
     assert executed.metadata.kernelspec.name == "python3"
     drawn = [o for o in executed.cells[4].outputs if "image/png" in o.get("data", {})]
     assert len(drawn) == 1  # matplotlib's inline backend is still the one in use
+    assert sum(output.output_type == "stream" for output in executed.cells[4].outputs) == 1  # the whole bar
 
     # From here on nothing executes: "done" says that it would have been.
     monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [run.result("done") for run in runs])
@@ -323,6 +341,8 @@ panel.children[0].value = 2
         "import logging\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    logging.exception('lost')",
     )
 
+    write(project, "08-unseen-table", SAVE, 'save_table(None, "08a-unseen", show=False)')
+
     result = spml("figures", "--jobs", "2")
     assert result.exit_code == 1
     status = {
@@ -331,15 +351,17 @@ panel.children[0].value = 2
         if line.endswith(("done", "ed"))
     }
     names = ["01-good", "02-error", "03-widget", "04-killed", "05-stale", "06-unseen", "07-log"]
-    assert [status[name] for name in names] == ["done"] + ["failed"] * 6
+    names.append("08-unseen-table")
+    assert [status[name] for name in names] == ["done"] + ["failed"] * 7
     for expected in (
         "02-error, cell 4: ValueError: bad slope\n  | x = 1\n  | raise ValueError('bad slope')\n",
         "03-widget, cell 3: ValueError: bad slider\n",
         "04-killed, cell 3: DeadKernelError: the kernel was killed by SIGKILL (out of memory?)",
-        f"05-stale, promised figure not written by this run: {figures / '05a-stale.pdf'}, ",
-        "06-unseen, figure saved but not shown, no image in the notebook's output: 06b-unseen\n",
+        f"05-stale, promised figure or table not written by this run: {figures / '05a-stale.pdf'}, ",
+        "08-unseen-table, table saved but not shown in the notebook's output: 08a-unseen\n",
+        "06-unseen, figure saved but not shown in the notebook's output: 06b-unseen\n",
         "07-log, cell 3: traceback on stderr: ZeroDivisionError: division by zero\n",
-        "6 of 7 failed",
+        "7 of 8 failed",
     ):
         assert expected in result.output
     assert "\x1b" not in result.output and "06a-seen" not in result.output.split("06-unseen, ")[1]
@@ -350,11 +372,52 @@ panel.children[0].value = 2
     assert not (figures / "02-error.parameters.json").exists()
 
 
+def test_executed_twice_only_times_and_the_id_of_the_injected_cell_differ(project):
+    write(project, "01-one", SAVE, 'save_figure(None, "01a-x")\nprint(lr)')
+    pages = []
+    for _ in range(2):
+        assert runner.run_notebooks(force=True)[0].status == "done"
+        nb = nbformat.read(project / "runs" / "notebooks" / "01-one.ipynb", 4)
+        for part in (nb, *nb.cells):
+            part.metadata.pop("papermill", None)
+            part.metadata.pop("execution", None)
+        del next(cell for cell in nb.cells if "injected-parameters" in cell.metadata.tags)["id"]
+        pages.append(nb)
+    assert pages[0] == pages[1]
+
+
+def test_state_says_what_has_changed(project):
+    path = write(project, "01-one", SAVE, 'save_figure(None, "01a-x")')
+
+    def state(**given):
+        return runner.plan(parameters=given)[0].state()
+
+    assert state() == "never run"
+    runner.run_notebooks()
+    assert state() == "up to date" and runner.plan()[0].last_seconds > 0
+    assert state(lr=1) == "stale: changed parameters"
+    (project / "figures" / "01a-x.csv").write_text("x\n")
+    assert state() == "stale: changed figures"
+    write(project, "01-one", SAVE, 'save_figure(None, "01a-x")  # why')
+    assert state(lr=1) == "stale: changed notebook, parameters, figures"
+    assert "state: stale: changed notebook, figures, last run" in spml("figures", "--list").output
+    write(project, "01-one", "raise ValueError")
+    runner.run_notebooks()
+    assert state() == "failed or interrupted" and path.is_file()
+
+
+@pytest.mark.slow
+def test_many_kernels_at_once_all_start(project):
+    for number in range(10):
+        write(project, f"{number:02d}-one", "1 + 1")
+    assert [result.error for result in runner.run_notebooks(jobs=5)] == [""] * 10
+
+
 def test_a_kernel_that_fails_to_start_gets_a_second_chance(project, monkeypatch):
     write(project, "01-one", "1 + 1")
-    spec = runner.get_kernel_dict()
+    spec = kernels.get_kernel_dict()
     specs = [{**spec, "argv": [sys.executable, "-c", "raise SystemExit(1)"]}, spec]
-    monkeypatch.setattr(runner, "get_kernel_dict", lambda: specs.pop(0))
+    monkeypatch.setattr(kernels, "get_kernel_dict", lambda: specs.pop(0))
     assert runner.run_notebooks()[0].status == "done"
     assert not specs
 

@@ -1,6 +1,7 @@
 """Folders with a labels.csv: what is read, what is refused, and that each refusal says where and what to do."""
 
 import csv
+import os
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from spml_core.data import DataError, images, load
+from spml_core.data import DataError, images, listing, load
+from spml_core.data import folder as folder_data
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "corel5k"
 BLOCKS = np.array([[[200, 30, 40], [20, 180, 60]], [[30, 50, 220], [240, 240, 20]]], np.uint8)
@@ -65,7 +67,7 @@ def test_validation_rows_are_taken_as_given(folder):
 
 
 def test_without_split_column_all_images_are_for_training(folder):
-    data = load("folder", root=folder([f"{n}.png,cat" for n in range(10)], header="image,labels"), size=8)
+    data = load("folder", root=folder([f"{n}.png,cat;dog" for n in range(10)], header="image,labels"), size=8)
     assert {name: len(part) for name, part in data.parts.items()} == {"train": 8, "val": 2}
 
 
@@ -113,8 +115,8 @@ def test_classes_txt_fixes_the_order(folder):
         (["a.png,train,cat,dog"], None, ["line 2", "';'"]),
         (["a.png,train"], None, ["line 2", "fields"]),
         ([",train,x"], None, ["line 2", "''", "images/1.jpg"]),
-        (["a.png,train,x", "b.png,test,x"], None, ["no val images"]),
-        (["a.png,val,x", "b.png,test,x"], None, ["no train images"]),
+        (["a.png,train,x", "b.png,test,y"], None, ["no val images"]),
+        (["a.png,val,x", "b.png,test,y"], None, ["no train images"]),
     ],
 )
 def test_bad_tables(folder, rows, header, texts):
@@ -229,6 +231,110 @@ def test_unreadable_images_are_all_reported_by_path(folder):
         images.check([root / f"{n:02d}.png" for n in range(20)])
 
 
+def test_problems_of_several_kinds_are_one_report(folder):
+    root = folder([*simple(), "20.png,train,"])
+    (root / "03.png").unlink()
+    (root / "05.png").write_bytes(b"")
+    (root / "08.png").write_text("<html>not found</html>")
+    refused(
+        root, "1 of 21 images have no label", "row 20: 20.png", "1 of 21 images are missing", "03.png",
+        "1 of 21 images are empty", "05.png", "cannot be read", "08.png",
+    )  # fmt: skip
+
+
+def test_all_faulty_rows_are_one_report(folder):
+    root = folder(["a.png,train,x", "b.png,tain,x", "a.png,val,y", ",val,y", "c.png,val,x,y"])
+    message = refused(root, "4 of 5 rows", "line 3", "'train'", "line 4", "line 2", "line 5", "line 6")
+    assert message.count("\n") == 4
+
+
+def test_a_column_for_each_class(folder):
+    rows = ["a.png,train,1,0,?", "b.png,train,,1,0", "c.png,val,0,1,1", "d.png,test,1,1,0"]
+    data = load("folder", root=folder(rows, header="image,split,sky,sea, boat "), size=8)
+    assert data.classes == ("boat", "sea", "sky")
+    train = data.parts["train"]
+    assert train.full.tolist() == [[0, 0, 1], [0, 1, 0]]
+    assert train.known.tolist() == [[False, True, True], [True, True, False]]
+
+
+def test_minus_one_is_absent_and_zero_must_be_named_beside_it(folder):
+    header = "image,split,sky,sea"
+    plain = load("folder", root=folder(["a.png,train,1,-1", "b.png,val,-1,1"], header=header), size=8)
+    assert plain.parts["train"].full.tolist() == [[0, 1]] and plain.parts["train"].known is None
+    root = folder(["a.png,train,1,-1", "b.png,val,0,1"], header=header, name="both")
+    refused(root, "both 0 and -1", "zero='absent'", "zero='unknown'")
+    absent, unknown = (load("folder", root=root, size=8, zero=zero) for zero in ("absent", "unknown"))
+    assert absent.parts["val"].known is None
+    assert unknown.parts["val"].known.tolist() == [[True, False]]
+    assert absent.fingerprint != unknown.fingerprint
+
+
+def test_columns_that_are_no_classes(folder):
+    root = folder(["a.png,train,1,0,dusk", "b.png,val,1,1,dawn"], header="image,split,sky,sea,remark")
+    refused(root, "line 2: 'dusk' in column 'remark'", "line 3: 'dawn'", "classes.txt")
+    (root / "classes.txt").write_text("sky\nsea\n")
+    assert load("folder", root=root, size=8).classes == ("sky", "sea")
+    (root / "classes.txt").write_text("sky\nsun\n")
+    refused(root, "no column for 1 classes", "sun")
+
+
+def test_unknown_labels_in_a_joined_table(folder):
+    rows = ["a.png,train,sky,sea", "b.png,train,sea,*", "c.png,val,boat,", "d.png,val,sky;sea,"]
+    root = folder(rows, header="image,split,labels,unknown")
+    data = load("folder", root=root, size=8)
+    assert data.classes == ("boat", "sea", "sky")
+    assert data.parts["train"].known.tolist() == [[True, False, True], [False, True, False]]
+    assert data.parts["train"].full.tolist() == [[0, 0, 1], [0, 1, 0]]
+    refused(
+        folder(["a.png,train,sky,sky"], header="image,split,labels,unknown", name="x"),
+        "both in labels and in unknown",
+    )
+
+
+@pytest.mark.parametrize("pair", ["Circle;circle", "hot dog;hotdog", "caf\u00e9;cafe"])
+def test_near_duplicate_classes_are_named(folder, pair):
+    with pytest.warns(UserWarning, match=" / ".join(map(repr, sorted(pair.split(";"))))):
+        data = load("folder", root=folder([f"a.png,train,{pair}", "b.png,val,tree"]), size=8)
+    assert data.notes["similar_classes"] == [sorted(pair.split(";"))]
+
+
+def test_a_single_class_is_named(folder):
+    with pytest.warns(UserWarning, match="only one class is left, 'cat'"):
+        load("folder", root=folder(simple()), size=8, min_images=15)
+
+
+def test_missing_images_can_be_left_out(folder):
+    root = folder(simple())
+    (root / "03.png").unlink()
+    data = load("folder", root=root, size=8, allow_missing=True)
+    assert sum(map(len, data.parts.values())) == 19 and data.notes["missing_images"]["first"] == ["03.png"]
+
+
+def test_files_no_row_names(folder):
+    root = folder(simple())
+    Image.new("RGB", (4, 4)).save(root / "extra.jpg")
+    assert folder_data.read(root).extra == [root / "extra.jpg"]
+
+
+def test_an_unchanged_file_is_read_once(folder, tmp_path, monkeypatch):
+    root = folder(simple())
+    for path in root.glob("*.png"):
+        os.utime(path, (1, 1))
+    monkeypatch.setattr(listing, "WORTH", 0)
+    monkeypatch.setattr(listing, "SETTLED", -(10**12))  # all files count as old
+    first = load("folder", root=root, size=8, cache_dir=tmp_path).fingerprint
+    read = []
+    digest = images.digest
+    monkeypatch.setattr(images, "digest", lambda path: read.append(path.name) or digest(path))
+    assert load("folder", root=root, size=8, cache_dir=tmp_path).fingerprint == first and not read
+    Image.new("RGB", (12, 8), (9, 9, 9)).save(root / "07.png")
+    assert load("folder", root=root, size=8, cache_dir=tmp_path).fingerprint != first and read == ["07.png"]
+    next(tmp_path.glob("digests-*.json")).write_text("{")
+    read.clear()
+    load("folder", root=root, size=8, cache_dir=tmp_path)
+    assert len(read) == 20
+
+
 def test_long_reports_are_cut():
     lines = images.listing([str(n) for n in range(50)]).split("\n")
     assert len(lines) == 22 and lines[-1].strip() == "... and 30 more"
@@ -307,7 +413,7 @@ def test_photographs(tmp_path):
     (tmp_path / "images").symlink_to(PHOTOS / "images")
     lines = [f"{row['image']},{row['split']},{row['labels']}" for row in rows]
     (tmp_path / "labels.csv").write_text("\n".join(["image,split,labels", *lines]))
-    data = load("folder", root=tmp_path, size=32)
+    data = load("folder", root=tmp_path, size=32, cache_dir=tmp_path)
     assert data.parts["train"].inputs.float().std() > 40
     assert sum(len(part) for part in data.parts.values()) == len(rows) == 100
     truth = {row["image"]: set(row["labels"].split(";")) for row in rows}

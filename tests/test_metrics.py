@@ -1,10 +1,26 @@
-"""Average precision: one definition, what is undefined said out loud, and nothing but the order counts."""
+"""Average precision and the F1 family: named definitions, what is undefined said out loud, only the order counts."""
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+from sklearn.metrics import average_precision_score, precision_recall_fscore_support
+from torchmetrics.functional.classification import (
+    multilabel_f1_score,
+    multilabel_precision,
+    multilabel_recall,
+)
 
-from spml_core.metrics import STEP, average_precision
+from spml_core.metrics import (
+    DEFINITIONS,
+    STEP,
+    Thresholds,
+    average_precision,
+    f1_family,
+    fit_thresholds,
+)
 
 
 def column(values):
@@ -37,6 +53,22 @@ def test_a_class_without_positives_is_undefined():
     assert result.definition == STEP and "step-wise" in STEP
 
 
+def test_the_result_says_what_is_undefined():
+    text = str(average_precision([[0.9, 0.3], [0.1, 0.2], [0.8, 0.7]], [[1, 0], [0, 0], [1, 0]]))
+    assert "mAP over 1 defined class = 1.0" in text and "zero-filled over 2 = 0.5" in text
+    assert "undefined classes (fewer than 1 positive): 1;" in text and STEP in text
+
+
+def test_min_positives():
+    scores, full = np.arange(8.0).reshape(4, 2), np.array([[0, 0], [0, 1], [1, 1], [0, 1]])
+    assert average_precision(scores, full).undefined == ()
+    result = average_precision(scores, full, min_positives=2)
+    assert (result.undefined, result.mean, result.positives.tolist()) == ((0,), 1.0, [1, 3])
+    assert "fewer than 2 positives): 0" in str(result)
+    with pytest.raises(ValueError, match=r"min_positives must be >= 1.*got 0"):
+        average_precision(scores, full, min_positives=0)
+
+
 def test_nothing_defined():
     result = average_precision(np.zeros((4, 2)), np.zeros((4, 2)))
     assert result.undefined == (0, 1) and np.isnan(result.mean) and result.mean_zero_filled == 0
@@ -49,6 +81,71 @@ def test_definition():
     """Labels in ranked order 0, 1, 1, 0, 1: VOC 2010 would say 0.6444, VOC 2007 0.6424."""
     assert ap([5, 4, 3, 2, 1], [0, 1, 1, 0, 1]) == pytest.approx((1 / 2 + 2 / 3 + 3 / 5) / 3)
     assert round(ap([5, 4, 3, 2, 1], [0, 1, 1, 0, 1]), 4) == 0.5889
+
+
+@pytest.mark.parametrize("name, value", [("step", 0.5889), ("voc2010", 0.6444), ("voc2007", 0.6424)])
+def test_three_definitions_three_numbers(name, value):
+    result = average_precision(column([5, 4, 3, 2, 1]), column([0, 1, 1, 0, 1]), definition=name)
+    assert round(result.mean, 4) == value
+    assert result.definition == DEFINITIONS[name] and DEFINITIONS[name] in str(result)
+
+
+def test_unknown_definition():
+    with pytest.raises(ValueError, match=r"unknown definition 'voc'.*step, voc2010, voc2007"):
+        average_precision(column([1, 2]), column([0, 1]), definition="voc")
+
+
+def interpolated(scores, full, recalls):
+    """Mean over recalls of the best precision at that recall or above, from every prefix of the ranking."""
+    order = np.argsort(-scores)
+    hits = full[order].cumsum()
+    precision, recall = hits / np.arange(1, len(full) + 1), hits / full.sum()
+    return np.mean([precision[recall >= r - 1e-12].max() for r in recalls])
+
+
+def test_interpolated_definitions_against_a_count_by_hand():
+    rng = np.random.default_rng(3)
+    for num_positives in (1, 2, 7, 10, 20):  # recalls of 0.3 and the like must not be missed by rounding
+        scores, full = rng.normal(size=40), rng.permutation(np.arange(40) < num_positives).astype(int)
+        one = {
+            name: average_precision(scores[:, None], full[:, None], definition=name).mean
+            for name in DEFINITIONS
+        }
+        steps = np.arange(1, num_positives + 1) / num_positives
+        assert one["voc2010"] == pytest.approx(interpolated(scores, full, steps))
+        assert one["voc2007"] == pytest.approx(interpolated(scores, full, np.linspace(0, 1, 11)))
+        assert one["voc2010"] >= one["step"]
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(st.data())
+def test_equals_scikit_learn_with_ties_and_masks(data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    levels = data.draw(st.sampled_from([2, 5, 1000]))
+    dtype = data.draw(st.sampled_from([np.float16, np.float32, np.float64, np.int32]))
+    scores = rng.integers(-levels, levels, (data.draw(st.integers(1, 60)), 4)).astype(dtype)
+    full, known = (rng.random(scores.shape) < 0.4).astype(int), rng.random(scores.shape) < 0.7
+    result = average_precision(scores, full, known)
+    for c in range(4):
+        truth = full[known[:, c], c]
+        if truth.any():
+            expected = average_precision_score(truth, scores[known[:, c], c].astype(float))
+            assert result.per_class[c] == pytest.approx(expected, abs=1e-6)
+        else:
+            assert c in result.undefined
+
+
+def test_decisions_are_no_scores():
+    full = [[1, 0], [0, 1], [1, 1]]
+    with pytest.warns(UserWarning, match="only 0 and 1.*before the threshold"):
+        average_precision([[1, 0], [0, 1], [0.0, 1.0]], full)
+
+
+def test_spares_its_input():
+    scores, full = np.random.default_rng(0).normal(size=(20, 3)), np.ones((20, 3), int)
+    before = scores.copy()
+    average_precision(scores, full)
+    np.testing.assert_array_equal(scores, before)
 
 
 def test_against_a_count_by_hand():
@@ -109,6 +206,7 @@ def test_unknown_labels_are_left_out(unknown, stored):
     full = column([1, stored, 0, stored, 1])
     result = average_precision(scores, full, KNOWN[:, None])
     assert result.mean == 1 and result.evaluated.tolist() == [3]
+    assert "3 of 5 evaluated" in str(result)
 
 
 def test_a_row_is_left_out_of_its_class_only():
@@ -142,3 +240,115 @@ BAD = [
 def test_bad_input(name, value, match):
     with pytest.raises(ValueError, match=match):
         average_precision(**{**GOOD, name: value})
+
+
+# The F1 family.
+
+
+def labelled(seed=0, shape=(60, 5), share=0.3):
+    rng = np.random.default_rng(seed)
+    full = (rng.random(shape) < share).astype(int)
+    return rng.normal(size=shape) + full, full
+
+
+def test_f1_family_against_other_libraries():
+    logits, full = labelled()
+    result = f1_family(expit(logits), full)
+    tensors, options = (torch.from_numpy(logits), torch.from_numpy(full)), {"num_labels": 5}
+    for average, names in (("macro", ("CP", "CR", "CF1")), ("micro", ("OP", "OR", "OF1"))):
+        functions = (multilabel_precision, multilabel_recall, multilabel_f1_score)
+        for name, function in zip(names, functions, strict=True):
+            expected = function(torch.sigmoid(tensors[0]), tensors[1], average=average, **options)
+            assert getattr(result, name) == pytest.approx(float(expected), abs=1e-6), name
+    expected = precision_recall_fscore_support(full, logits > 0)
+    np.testing.assert_allclose(result.per_class[["precision", "recall", "f1"]].T, expected[:3])
+    np.testing.assert_array_equal(result.per_class["positives"], expected[3])
+    assert result.CF1_of_means == pytest.approx(2 * result.CP * result.CR / (result.CP + result.CR))
+    assert result.CF1_of_means != pytest.approx(result.CF1, abs=1e-4)  # two definitions, two numbers
+    assert result.row()["OF1"] == result.OF1
+
+
+def test_threshold_of_a_probability_and_of_a_logit():
+    logits, full = np.array([[0.3, -0.3], [-0.3, 0.3]]), np.array([[1, 0], [1, 1]])
+    one, other = f1_family(expit(logits), full, 0.5, kind="prob"), f1_family(logits, full, 0, kind="logit")
+    assert one.per_class["predicted"].tolist() == other.per_class["predicted"].tolist() == [1, 1]
+    assert one.row() == other.row() == f1_family(logits, full, kind="logit").row()
+    with pytest.raises(ValueError, match=r"found -0\.3.*kind=\"logit\""):
+        f1_family(logits, full, 0.5, kind="prob")
+
+
+def test_what_f1_leaves_undefined():
+    """Class 0 is normal, class 1 has no positive, class 2 a positive and no prediction."""
+    scores = np.array([[0.9, 0.9, 0.1], [0.2, 0.1, 0.1]])
+    result = f1_family(scores, np.array([[1, 0, 1], [0, 0, 0]]))
+    assert (result.undefined, result.unpredicted) == ((1,), (2,))
+    assert (result.CP, result.CR, result.CF1) == (0.5, 0.5, 0.5)  # over classes 0 and 2
+    assert result.zero_filled["CF1"] == pytest.approx(1 / 3)
+    assert (result.OP, result.OR, result.OF1) == (0.5, 0.5, 0.5)  # the false positive of class 1 counts here
+    assert np.isnan(result.per_class.loc[1, ["precision", "recall", "f1"]].astype(float)).all()
+    assert "undefined classes (no positive): 1; nothing predicted for: 2" in str(result)
+    nothing = f1_family(np.zeros((3, 2)), np.zeros((3, 2)))
+    assert np.isnan([nothing.CP, nothing.CF1, nothing.OP, nothing.OR, nothing.OF1]).all()
+
+
+def test_f1_of_evaluated_labels_only():
+    scores, full = np.array([[0.9], [0.8], [0.7]]), np.array([[1], [-1], [0]])
+    result = f1_family(scores, full, evaluated=np.array([[True], [False], [True]]))
+    assert (result.OP, result.OR, result.per_class.loc[0, "evaluated"]) == (0.5, 1, 2)
+
+
+# Thresholds.
+
+
+@pytest.mark.parametrize("kind", ["prob", "logit"])
+def test_fitted_thresholds_are_the_best_there_are(kind):
+    logits, full = labelled()
+    logits = logits.round(1)  # with ties
+    scores = expit(logits) if kind == "prob" else logits
+    fitted = fit_thresholds(scores, full, kind)
+    best = f1_family(scores, full, fitted.values, kind).per_class["f1"]
+    for threshold in np.unique(scores):
+        assert (best >= f1_family(scores, full, np.full(5, threshold), kind).per_class["f1"] - 1e-12).all()
+    assert fitted.neutral == ()
+
+
+def test_a_class_without_positives_gets_the_neutral_threshold():
+    scores = np.array([[0.9, 0.8], [0.7, 0.1], [0.2, 0.3]])
+    fitted = fit_thresholds(scores, np.array([[1, 0], [1, 0], [0, 0]]))
+    assert fitted.neutral == (1,) and fitted.values == pytest.approx([0.45, 0.5])
+    assert fit_thresholds(scores, np.zeros((3, 2)), "logit").values.tolist() == [0, 0]
+
+
+def test_thresholds_where_everything_is_positive():
+    for kind, score in (("prob", 0.4), ("logit", -7.0)):
+        scores, full = np.full((3, 1), score), np.ones((3, 1))
+        values = fit_thresholds(scores, full, kind).values
+        assert f1_family(scores, full, values, kind).OF1 == 1
+
+
+def test_thresholds_never_see_the_test_labels():
+    (val, val_full), (test, test_full) = labelled(1), labelled(2)
+    fitted = fit_thresholds(val, val_full, "logit")
+    assert isinstance(fitted, Thresholds) and fitted.kind == "logit"
+    assert 0 < f1_family(test, test_full, fitted, "logit").OF1 < 1
+    with pytest.raises(ValueError, match=r"validation split alone.*'test'"):
+        fit_thresholds(test, test_full, "logit", split="test")
+    with pytest.raises(ValueError, match="fitted on these very labels"):
+        f1_family(val, val_full, fitted, "logit")
+    with pytest.raises(ValueError, match="fitted to kind 'logit'"):
+        f1_family(expit(test), test_full, fitted)
+
+
+@pytest.mark.parametrize(
+    "options, match",
+    [
+        ({"kind": "probs"}, "unknown kind 'probs'"),
+        ({"threshold": [0.5, 0.5, 0.5]}, r"threshold has shape \(3,\).*\(2,\)"),
+        ({"threshold": -0.1}, "lies in"),
+        ({"full": [[1, 0], [0, 2]]}, "label of image 1, class 1 is 2"),
+        ({"scores": [[0.1, 0.2], [0.3, np.nan]]}, "score of image 1, class 1 is nan"),
+    ],
+)
+def test_bad_input_of_f1(options, match):
+    with pytest.raises(ValueError, match=match):
+        f1_family(**{"scores": [[0.1, 0.2], [0.3, 0.4]], "full": [[1, 0], [0, 1]], **options})

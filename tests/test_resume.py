@@ -322,11 +322,11 @@ def test_a_run_is_resumed_by_asking_for_it_again(tmp_path, monkeypatch, capfd, p
 
 
 def test_a_run_that_was_killed_while_writing_its_result(tmp_path, monkeypatch):
-    from spml_core import runs
+    from spml_core import records
 
     wanted = small_digits(monkeypatch)
     with monkeypatch.context() as patch:
-        interrupt(patch, runs, "write_json", 2)
+        interrupt(patch, records, "write_json", 2)
         with pytest.raises(Interrupted):
             run(wanted, root=tmp_path / "a", progress=False)
     with monkeypatch.context() as patch:

@@ -3,6 +3,7 @@
 import click
 
 from spml_core import __version__
+from spml_core.cli.data import data
 from spml_core.cli.figures import figures
 from spml_core.cli.methods import methods
 from spml_core.cli.search import search
@@ -22,8 +23,10 @@ def main():
                                           four of them, and a table
     spml search digits-gr                 40 trials of GR's hyperparameters
     spml methods                          every loss there is; spml methods gr describes one
+    spml data check voc2012 --root DIR    is it all there, and what is odd about it
+    spml data labels digits               draw, write and import observed labels
     """
 
 
-for command in (figures, train, search, methods):
+for command in (figures, train, search, methods, data):
     main.add_command(command)

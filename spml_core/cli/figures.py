@@ -9,16 +9,21 @@ from spml_core.cli.text import table
 
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--profile", default="quick", show_default=True, metavar="PROFILE",
+              help="quick, the notebooks' defaults; paper; smoke; or any notebooks/PROFILE.yaml.")  # fmt: skip
 @click.option("parameters", "-p", "--parameter", type=(str, str), multiple=True, metavar="NAME VALUE",
               help="Value of a notebook parameter, read as the type it declares; repeatable.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Notebooks at a time.")
 @click.option("--force", is_flag=True, help="Execute notebooks that are up to date, too.")
+@click.option("--output-dir", help="Folder of the executed copies.  [default: runs/notebooks, or the folder "
+              '"notebooks" inside another figures_dir]')  # fmt: skip
+@click.option("--list", "listing", is_flag=True,
+              help="Show notebooks, their state, figures and parameters; execute nothing.")  # fmt: skip
 @click.option(
-    "--output-dir", default="runs/notebooks", show_default=True, help="Folder of the executed copies."
+    "--gallery", "only_gallery", is_flag=True, help="Write index.html beside the figures; execute nothing."
 )
-@click.option("--list", "listing", is_flag=True, help="Show notebooks and their parameters; execute nothing.")
-def figures(names, parameters, jobs, force, output_dir, listing):
-    """Execute notebooks without a screen and write their figures.
+def figures(names, profile, parameters, jobs, force, output_dir, listing, only_gallery):
+    """Execute notebooks without a screen and write their figures, and index.html, the gallery of them.
 
     NAME is a notebook's number, name or file; none means all. A notebook whose text, parameters, figures and
     spml_core are unchanged since its last success is skipped.
@@ -27,42 +32,85 @@ def figures(names, parameters, jobs, force, output_dir, listing):
     spml figures                             all of them
     spml figures 06 07 --jobs 2              two, side by side
     spml figures 07 -p seeds "[0, 1]"        one with other parameters
-    spml figures --list                      what there is to set
-    spml figures -p figures_dir /tmp/paper   figures elsewhere
+    spml figures --profile paper -p root /data/voc2012
+                                             the papers' data and training, into figures/paper
+    spml figures -p dataset folder -p root my_photos -p figures_dir figures/mine
+                                             all that have a data set, on yours
+    spml figures --list                      what there is, what is up to date, what to set
 
+    -p goes before the profile. Without NAME it reaches every notebook that declares the parameter.
     Exits with 1 when a notebook failed, with 2 when a name or a value is wrong (then nothing was executed).
     """
-    from spml_core import notebooks
+    from spml_core.notebooks import NotebookError
 
     given = dict(parameters)
     if len(given) < len(parameters):
         raise click.UsageError("a parameter is given twice with -p")
+    chosen = {"names": names, "parameters": given, "output_dir": output_dir, "profile": profile}
     try:
-        if listing:
-            click.echo("\n\n".join(_describe(path) for path in notebooks.find(names)))
-            return
         from spml_core import runner
 
-        results = runner.run_notebooks(names, given, jobs=jobs, force=force, output_dir=output_dir)
-    except notebooks.NotebookError as error:
+        if listing:
+            click.echo("\n\n".join(map(_describe, runner.plan(**chosen))))
+            return
+        if only_gallery:
+            for page in runner.write_galleries(runner.plan(**chosen)):
+                click.echo(page)
+            return
+        results = runner.run_notebooks(**chosen, jobs=jobs, force=force)
+    except NotebookError as error:
         raise click.UsageError(str(error)) from error
     except KeyboardInterrupt:
         click.echo("interrupted; all kernels ended", err=True)
         sys.exit(130)
-    rows = [(r.name, f"{r.seconds:.1f}", str(len(r.figures)), r.headline or "-", r.status) for r in results]
-    click.echo("\n" + table([("notebook", "seconds", "figures", "headline number", "status"), *rows]))
+    _report(results)
+
+
+def _report(results) -> None:
+    """What became of each notebook, of each claim, and why anything failed; exits with 1 if anything did."""
+    head = ("notebook", "seconds", "figures", "tables", "claims", "headline number", "status")
+    rows = [
+        (r.name, f"{r.seconds:.1f}", *map(str, map(len, (r.figures, r.tables))), _held(r.claims), r.headline or "-",
+         r.status)
+        for r in results
+    ]  # fmt: skip
+    click.echo("\n" + table([head, *rows]))
+    claims = [
+        (claim["verdict"], result.name[:2], f"{claim['claim']}: {claim['evidence']}")
+        for result in results
+        for claim in result.claims
+    ]
+    if claims:
+        click.echo("\n" + table([("claim", "in", ""), *claims]))
     failed = [result for result in results if result.status == "failed"]
     for result in failed:
         click.echo(f"\n{result.name}, {result.error}", err=True)
     if failed:
-        click.echo(
-            f"\n{len(failed)} of {len(results)} failed; the executed copies are in {output_dir}", err=True
-        )
+        copies = ", ".join(dict.fromkeys(str(result.executed) for result in failed))
+        click.echo(f"\n{len(failed)} of {len(results)} failed; the executed copies are in {copies}", err=True)
         sys.exit(1)
+    for page in dict.fromkeys(result.gallery for result in results):
+        click.echo(f"\ngallery: {page}")
 
 
-def _describe(path) -> str:
+def _held(claims) -> str:
+    judged = [claim["verdict"] for claim in claims if claim["verdict"] != "not judged"]
+    return f"{judged.count('holds')} of {len(judged)} hold" if judged else "-"
+
+
+def _describe(run) -> str:
     from spml_core import notebooks
 
-    rows = [(f"  {p.name}", p.type, f"{p.default!r}", p.help) for p in notebooks.parameters(path).values()]
-    return f"{path.stem}  {notebooks.title(path)}\n{table(rows)}"
+    took = "" if run.last_seconds is None else f", last run {run.last_seconds:g} s"
+    about = [("state", run.state() + took)]
+    about += [
+        (kind, ", ".join(names))
+        for kind, names in (("figures", run.figures), ("tables", run.tables))
+        if names
+    ]
+    rows = [
+        (f"  {p.name}", p.type, repr(run.values[p.name]), p.help) for p in run.declared.values()
+    ]  # fmt: skip
+    lines = "\n".join(f"  {name}: {text}" for name, text in about)
+    heading = next(filter(None, map(notebooks.heading, run.nb.cells)), "")
+    return f"{run.name}  {heading}\n{lines}\n{table(rows)}"

@@ -8,8 +8,11 @@ from spml_core.cli.text import table, values
 
 
 @click.command()
-@click.option("--dataset", help="digits (the default), or folder.")
-@click.option("--root", type=click.Path(), help="Folder with a labels.csv, for --dataset folder.")
+@click.option(
+    "--dataset",
+    help="digits (the default), folder, voc2012, coco2014, nuswide, cub200 or openimages (data/README.md).",
+)
+@click.option("--root", type=click.Path(), help="Folder of the data set; all but digits need it.")
 @click.option("data", "-d", "--data", type=(str, str), multiple=True, metavar="NAME VALUE",
               help="Option of the data set, e.g. -d min_images 100; repeatable.")  # fmt: skip
 @click.option("methods", "--method", multiple=True, help="Default: gr; repeatable.")
@@ -26,6 +29,12 @@ from spml_core.cli.text import table, values
 )
 @click.option("--val-labels", type=click.Choice(["clean", "observed"]),
               help="Validation labels that choose the epoch. Default: clean.")  # fmt: skip
+@click.option(
+    "--drop", type=click.FloatRange(0, 1), help="Labels by Hill's missing ratio; 1 is single positive."
+)
+@click.option("--draw-weights", type=click.Choice(["frequency", "inverse_frequency"]),
+              help="A single positive, drawn among common or rare classes more often.")  # fmt: skip
+@click.option("--manifest", type=click.Path(), help="Labels from a file, see `spml data labels`.")
 @click.option("--protocol", metavar="NAME[:DATASET]",
               help="Train as a paper did (role, em, gr, hill, lasd), e.g. gr:voc2012; other options win.")  # fmt: skip
 @click.option(
@@ -36,7 +45,22 @@ from spml_core.cli.text import table, values
 @click.option("--explain", is_flag=True, help="Print every effective value, train nothing.")
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of all runs.")
 @click.option("--force", is_flag=True, help="Train again what exists.")
-def train(methods, params, seeds, data, runs_dir, force, protocol, preset, others, explain, **fields):
+def train(
+    methods,
+    params,
+    seeds,
+    data,
+    drop,
+    draw_weights,
+    manifest,
+    runs_dir,
+    force,
+    protocol,
+    preset,
+    others,
+    explain,
+    **fields,
+):
     """Train experiments, or load those that exist, and print history and test mAP.
 
     \b
@@ -54,6 +78,7 @@ def train(methods, params, seeds, data, runs_dir, force, protocol, preset, other
     from spml_core.runs import Experiment, run_all
 
     try:
+        fields["observe"] = _observe(drop, draw_weights, manifest)
         given = _fields(protocol, preset, data, others, fields)
         own = {given.pop("method", "gr"): given.pop("params", {})}  # of the preset
         methods = methods or tuple(own)
@@ -80,6 +105,15 @@ def train(methods, params, seeds, data, runs_dir, force, protocol, preset, other
         click.echo(f"\n{run.path}")
         click.echo(run.history.round({"train_loss": 4, "val_map": 2, "seconds": 1}).to_string(index=False))
     click.echo(f"\n{_data(runs[0])}\n\n{_results(methods, runs, len(seeds))}")
+
+
+def _observe(drop, weights, manifest) -> dict | None:
+    """`Experiment.observe`; None = what each method asks for."""
+    given = {"drop": drop, "weights": weights, "manifest": manifest}
+    given = {name: value for name, value in given.items() if value is not None}
+    if len(given) > 1:
+        raise ValueError("--drop, --draw-weights and --manifest exclude each other")
+    return given or None
 
 
 def _fields(protocol: str | None, preset: str | None, data, others, fields: dict) -> dict:

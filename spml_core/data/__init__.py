@@ -1,14 +1,15 @@
-"""Data sets: `load("digits")`, `load("folder", root=...)`; labels are drawn by `spml_core.data.labels`."""
+"""Data sets: `load("digits")`, `load("coco2014", root=...)`; labels are drawn by `spml_core.data.labels`."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
-DATASETS = ("digits", "folder")
+DATASETS = ("digits", "folder", "voc2012", "coco2014", "nuswide", "cub200", "openimages")
 
 
 class DataError(ValueError):
@@ -24,12 +25,15 @@ class Part:
         full: (N, C) int8 in {1, 0}: the whole truth. It reaches metrics and analysis, never a loss.
         ids: N image ids, unique within the data set.
         known: (N, C) bool, where the truth is known; `full` is 0 elsewhere. None = everywhere.
+        rows: (N,) row numbers in the one matrix that train and val were divided from: the published draws (protocol
+            "cole2021") run through that matrix. None = the part is a matrix of its own.
     """
 
     inputs: torch.Tensor
     full: np.ndarray
     ids: tuple[str, ...]
     known: np.ndarray | None = None
+    rows: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -57,18 +61,63 @@ def load(name: str, /, **options) -> Dataset:
     Raises:
         DataError: unknown name (with the nearest ones) or unknown option.
     """
+    check(name, options)
+    return _function(name, "load")(**options)
+
+
+def read(name: str, /, **options):
+    """What the label files of a data set of images say, as a `listing.Listing`; `options` of `data.<name>.read`.
+
+    Raises:
+        DataError: unknown name or option, `digits` (which is made, not read), or what is wrong with the label files.
+    """
+    check(name, options, "read")
+    return _function(name, "read")(**options)
+
+
+def check(name: str, options, function: str = "load") -> None:
+    """Raise `DataError` if there is no data set `name`, or if `options` has one that it lacks or lacks one it needs."""
     check_name(name)
-    from importlib import import_module
     from inspect import signature
 
-    loader = import_module(f"spml_core.data.{name}").load
-    known = signature(loader).parameters
+    known = signature(_function(name, function)).parameters
     if unknown := sorted(set(options) - set(known)):
         raise DataError(f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}.")
     required = [k for k, p in known.items() if p.default is p.empty and k not in options]
     if required:
-        raise DataError(f"data set {name!r} needs {required[0]} (spml train: --{required[0]} PATH).")
-    return loader(**options)
+        how = f"spml train: --{required[0]} PATH; spml figures: -p {required[0]} PATH"
+        raise DataError(f"data set {name!r} needs {required[0]} ({how}).")
+
+
+def _function(name: str, function: str) -> Callable:
+    from importlib import import_module
+
+    found = getattr(import_module(f"spml_core.data.{name}"), function, None)
+    if found is None:
+        raise DataError(f"data set {name!r} is made when it is loaded: it has no files")
+    return found
+
+
+def draw_together(draw: Callable[[Part], np.ndarray], parts: dict[str, Part]) -> dict[str, np.ndarray]:
+    """Observed labels of train and val, drawn in the one matrix they were divided from, as published (`Part.rows`).
+
+    Args:
+        draw: (N, C) observed labels of a part without inputs, such as `labels.observe` on its `full` and `ids`.
+            Parts without `rows` are drawn each for itself.
+    """
+    if any(split not in parts or parts[split].rows is None for split in ("train", "val")):
+        return {split: draw(parts[split]) for split in ("train", "val") if split in parts}
+    train, val = parts["train"], parts["val"]
+    order = np.argsort(np.concatenate([train.rows, val.rows]))
+
+    def merged(first, second):
+        return None if first is None else np.concatenate([first, second])[order]
+
+    ids = tuple(merged(np.array(train.ids, object), np.array(val.ids, object)))
+    whole = Part(None, merged(train.full, val.full), ids, merged(train.known, val.known))
+    observed = np.empty(whole.full.shape, np.int8)
+    observed[order] = draw(whole)
+    return {"train": observed[: len(train)], "val": observed[len(train) :]}
 
 
 def check_name(name: str) -> None:

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from spml_core.data import Dataset, Part
+from spml_core.data import DataError, Dataset, Part
 
 SIZES = {"train": 4000, "val": 1000, "test": 2000}
 COUNT_PROBABILITIES = (0.6, 0.3, 0.1)  # of 1, 2, 3 digits: 1.5 positives an image
@@ -22,21 +22,32 @@ SCALE = (11, 14)  # side of a digit in pixels, both ends included
 NOISE = 0.1  # standard deviation, where 1 is full ink
 
 
-def load(*, seed: int = 0) -> Dataset:
+def load(
+    *, seed: int = 0, train: int | None = None, val: int | None = None, test: int | None = None
+) -> Dataset:
     """Make the data set: 4,000 / 1,000 / 2,000 images of 32x32, 10 classes, about 1.5 positives an image.
 
     The first 1,200 of the shuffled scans make train and validation, the other 597 test, so that no scan is in both.
-    `seed` draws the images; an experiment's own seed draws labels, weights and order.
+    `seed` draws the images; an experiment's own seed draws labels, weights and order. `train`, `val` and `test` are
+    numbers of images, None = those above, for a quick look with fewer.
 
     Returns:
         Dataset with inputs (N, 1, 32, 32) uint8.
+
+    Raises:
+        DataError: a part without images.
     """
+    asked = {"train": train, "val": val, "test": test}
+    sizes = {name: size if asked[name] is None else asked[name] for name, size in SIZES.items()}
+    for name, size in sizes.items():
+        if size < 1:
+            raise DataError(f"data set 'digits' needs at least 1 image in {name}, not {size}.")
     rng = np.random.default_rng(seed)
     scans, digit = load_digits(return_X_y=True)
     scans = scans.reshape(-1, 8, 8).astype(np.float32) / 16  # ink in [0, 1]
     order = rng.permutation(len(scans))
     pools = {"train": order[:1200], "val": order[:1200], "test": order[1200:]}
-    parts = {name: _draw(rng, scans, digit, pools[name], name, size) for name, size in SIZES.items()}
+    parts = {name: _draw(rng, scans, digit, pools[name], name, size) for name, size in sizes.items()}
     content = hashlib.sha256()
     for part in parts.values():
         content.update(part.inputs.numpy().tobytes() + part.full.tobytes())

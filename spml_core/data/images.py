@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -44,7 +45,70 @@ def decode(path: str | Path, size: int) -> np.ndarray:
     """
     with Image.open(path) as image:
         image.draft(None, (2 * size, 2 * size))  # large JPEGs: decode at a fraction, not below this
-        return np.asarray(_rgb(image).resize((size, size), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
+        return np.asarray(rgb(image).resize((size, size), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
+
+
+class Files:
+    """Image files in place of the tensor that they would decode to: (N, 3, size, size) uint8.
+
+    Has shape, ndim, dtype and len of that tensor; a slice or index gives `Files` again. `loading.batches` reads them.
+
+    Args:
+        paths: N image files.
+        size: side of the square images, pixels; see `decode`.
+        workers: processes that decode; 0 = the threads of this process.
+    """
+
+    dtype, ndim = torch.uint8, 4
+
+    def __init__(self, paths: Sequence[str | Path], size: int, workers: int = 0):
+        # One array: each string of a list would be copied into every worker process as soon as it is looked at.
+        self._paths = np.array([os.fsencode(path) for path in paths], np.bytes_)
+        self.size, self.workers = size, workers
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, rows: slice | Sequence[int] | torch.Tensor) -> Files:
+        chosen = Files([], self.size, self.workers)
+        chosen._paths = self._paths[rows]
+        return chosen
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self), 3, self.size, self.size))
+
+    @property
+    def row_bytes(self) -> int:
+        return 3 * self.size**2
+
+    def path(self, row: int) -> Path:
+        return Path(os.fsdecode(self._paths[row]))
+
+    def read(self, rows: Sequence[int], pool: ThreadPool | None = None) -> torch.Tensor:
+        """Decode these rows, by the threads of `pool` if there is one.
+
+        Returns:
+            (len(rows), 3, size, size) uint8.
+
+        Raises:
+            DataError: the first file that cannot be decoded, with its path and row. It is never replaced.
+        """
+        pixels = torch.empty(len(rows), 3, self.size, self.size, dtype=torch.uint8)
+        out = pixels.numpy()
+
+        def decode_into(place: int) -> None:
+            row = rows[place]
+            try:
+                out[place] = decode(self.path(row), self.size)
+            except Exception as error:  # of as many types as there are decoders
+                raise DataError(
+                    f"image {row} cannot be read: {self.path(row)}: {error or type(error).__name__}\n{REMEDY}"
+                ) from error
+
+        for _ in (map if pool is None else pool.imap)(decode_into, range(len(rows))):
+            pass
+        return pixels
 
 
 def read(paths: Sequence[str | Path], size: int) -> torch.Tensor:
@@ -77,10 +141,32 @@ def check(paths: Sequence[str | Path]) -> None:
 
     def decode_small(n: int) -> None:
         with Image.open(paths[n]) as image:
-            image.draft(None, (1, 1))
-            _rgb(image)
+            small(image)
 
     _attempt(decode_small, paths, "check images")
+
+
+def rgb(image: Image.Image) -> Image.Image:
+    """The pixels of an open image in 8-bit RGB, as `decode` describes."""
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 65535:
+            found = f"pixels from {values.min()} to {values.max()}"
+            raise ValueError(f"{found}: save the image with 8 or 16 bits a channel")
+        image = Image.fromarray(np.rint(values / 257).astype(np.uint8))
+    elif image.mode == "F":
+        raise ValueError("floating-point pixels: save the image with 8 or 16 bits a channel")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
+
+
+def small(image: Image.Image) -> Image.Image:
+    """The same, of a JPEG at an eighth of its size: reads all of the file, computes a part of the pixels."""
+    image.draft(None, (1, 1))
+    return rgb(image)
 
 
 def require(root: Path, names: Sequence[str]) -> None:
@@ -128,19 +214,3 @@ def _attempt(task: Callable[[int], None], paths: Sequence[str | Path], descripti
         ]
     if bad:
         raise DataError(f"{len(bad)} of {len(paths)} images cannot be read:{listing(bad)}\n{REMEDY}")
-
-
-def _rgb(image: Image.Image) -> Image.Image:
-    image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I"):
-        values = np.asarray(image)
-        if values.min() < 0 or values.max() > 65535:
-            found = f"pixels from {values.min()} to {values.max()}"
-            raise ValueError(f"{found}: save the image with 8 or 16 bits a channel")
-        image = Image.fromarray(np.rint(values / 257).astype(np.uint8))
-    elif image.mode == "F":
-        raise ValueError("floating-point pixels: save the image with 8 or 16 bits a channel")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("RGB")

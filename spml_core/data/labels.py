@@ -1,20 +1,23 @@
-"""Which labels a method may see: the single-positive draw, k positives, verified negatives, and the split.
+"""Which labels a method may see: single positive, k positives, missing ratios, biased draws, and the split.
 
 Convention everywhere in the project: 1 = confirmed positive, 0 = unobserved, -1 = verified negative.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
+from fractions import Fraction
+from hashlib import sha256
 
 import numpy as np
 
 PROTOCOLS = ("cole2021", "per_image")
+WEIGHTS = ("frequency", "inverse_frequency")
+CHUNK = 4096  # images ranked at once: bounds the memory of a draw
 
 
 def single_positive(
-    full, seed: int = 1200, protocol: str = "cole2021", ids: Sequence[str] | None = None
+    full, seed: int = 1200, protocol: str = "cole2021", ids: Sequence[str] | None = None, known=None
 ) -> np.ndarray:
     """Draw one observed positive for each image, uniformly among its positives; all else is unobserved.
 
@@ -26,7 +29,7 @@ def single_positive(
     Raises:
         ValueError: an image without a positive label (row number and id named), or bad labels.
     """
-    full = _check_full(full)
+    full, _ = _check(full, known)
     empty = np.flatnonzero(full.sum(1) == 0)
     if len(empty):
         where = ", ".join(f"row {i}" + (f" ({ids[i]})" if ids is not None else "") for i in empty[:5])
@@ -34,7 +37,7 @@ def single_positive(
             f"{len(empty)} of {len(full)} images have no positive label: {where}{', ...' if len(empty) > 5 else ''}. "
             "Drop them first, or keep them as all-unobserved rows with observe(full, num_pos=1)."
         )
-    return observe(full, num_pos=1, num_neg=0, seed=seed, protocol=protocol, ids=ids)
+    return observe(full, num_pos=1, num_neg=0, seed=seed, protocol=protocol, ids=ids, known=known)
 
 
 def observe(
@@ -44,6 +47,7 @@ def observe(
     seed: int = 1200,
     protocol: str = "cole2021",
     ids: Sequence[str] | None = None,
+    known=None,
 ) -> np.ndarray:
     """Keep `num_pos` positives and `num_neg` negatives of each image; hide the rest.
 
@@ -55,48 +59,135 @@ def observe(
             stream through the rows in order, so a missing row changes all later ones. "per_image": the draw of an
             image depends on (seed, image id) only, so that a missing or reordered image changes no other.
         ids: N image ids, for "per_image". Default: the row numbers.
+        known: (N, C) bool, where the truth is known (`full` is 0 elsewhere); an unknown label is never shown, neither
+            as positive nor as negative. Default: everywhere.
 
     Returns:
         (N, C) int8: 1 observed positive, 0 unobserved, -1 verified negative.
 
     Raises:
-        ValueError: labels outside {1, 0}, a count below -1, an unknown protocol, ids of the wrong number.
+        ValueError: labels outside {1, 0}, a count below -1, an unknown protocol, ids of the wrong number, `known` of
+            another shape or False where `full` is 1.
     """
-    full = _check_full(full)
-    if protocol not in PROTOCOLS:
-        raise ValueError(f"unknown protocol {protocol!r}: use one of {', '.join(PROTOCOLS)}")
+    full, known = _check(full, known)
     if min(num_pos, num_neg) < -1:
         raise ValueError(f"num_pos={num_pos}, num_neg={num_neg}: counts are >= 0, or -1 for all")
-    if ids is not None and len(ids) != len(full):
-        raise ValueError(f"{len(ids)} ids for {len(full)} rows of labels")
+    return _draw(full, known, _counts(num_pos, full), num_neg, seed, protocol, ids)
 
-    stream = np.random.RandomState(seed)
-    observed = np.zeros(full.shape, np.int8)
-    for row, truth in enumerate(full):
-        for value, count in ((1, num_pos), (-1, num_neg)):
-            candidates = np.flatnonzero(truth == (value == 1))
-            count = len(candidates) if count == -1 else min(count, len(candidates))
-            if protocol == "cole2021":
-                chosen = stream.choice(candidates, count, replace=False) if len(candidates) else candidates
-            elif count == len(candidates):
-                chosen = candidates
-            else:
-                name = row if ids is None else ids[row]
-                chosen = sorted(candidates, key=lambda c: _rank(seed, name, c))[:count]
-            observed[row, chosen] = value
-    return observed
+
+def drop(
+    full,
+    ratio: float,
+    seed: int = 1200,
+    protocol: str = "per_image",
+    ids: Sequence[str] | None = None,
+    known=None,
+) -> np.ndarray:
+    r"""Drop positives of each image at a missing ratio r; negatives stay unobserved.
+
+    Of n positives, n_r = floor(n (1 - r)) + 1 stay, but never more than n, so r = 0 and an image with one label lose
+    nothing, and r = 1 is the single-positive draw. Zhang et al., "Simple and Robust Loss Design for Multi-Label
+    Learning with Missing Labels" (Hill/SPLC), section IV-A. Their COCO lists "75 %", "40 %" and "single label" are
+    r = 0.5, 0.8 and 1. n (1 - r) is computed exactly from the digits of `ratio`: in floating point 5 (1 - 0.8) is
+    below 1, and its floor is 0.
+
+    Args:
+        ratio: r in [0, 1].
+        Others as in `observe`. A larger ratio keeps part of what a smaller one keeps ("per_image").
+
+    Returns:
+        (N, C) int8 in {1, 0}.
+
+    Raises:
+        ValueError: ratio outside [0, 1], or as `observe`.
+    """
+    full, known = _check(full, known)
+    return _draw(full, known, num_kept(full.sum(1, dtype=int), ratio), 0, seed, protocol, ids)
+
+
+def num_kept(num_positives, ratio: float) -> np.ndarray:
+    """n_r = min(floor(n (1 - r)) + 1, n) for each of (N,) numbers of positives; see `drop`.
+
+    Raises:
+        ValueError: ratio outside [0, 1].
+    """
+    if not 0 <= ratio <= 1:
+        raise ValueError(
+            f"ratio={ratio}: the share of missing labels is between 0 and 1 (1 = single positive)"
+        )
+    kept = 1 - Fraction(str(ratio))
+    num_positives = np.asarray(num_positives, int)
+    table = np.array([min(int(n * kept) + 1, n) for n in range(num_positives.max(initial=0) + 1)])
+    return table[num_positives]
+
+
+def biased(
+    full,
+    weights,
+    num_pos: int = 1,
+    seed: int = 1200,
+    ids: Sequence[str] | None = None,
+    known=None,
+) -> np.ndarray:
+    """Observe `num_pos` positives of each image, drawn with probability proportional to a weight per class.
+
+    For robustness studies: annotators name what is common, or what is salient. Drawn one after the other without
+    replacement, by an exponential race: class c of an image finishes at -log(1 - u) / weights[c], u in [0, 1) from
+    the hash of (seed, image id, class), and the first ones are shown. So the draw of an image depends on (seed, image
+    id, weights) only, and equal weights give the draw of `observe(protocol="per_image")`.
+
+    Args:
+        weights: (C,) positive numbers, up to a factor; or a preset of `class_weights` computed from `full`, which
+            moves a little with every image that is missing.
+        Others as in `observe`.
+
+    Returns:
+        (N, C) int8 in {1, 0}.
+
+    Raises:
+        ValueError: weights that are not C positive finite numbers, an unknown preset, or as `observe`.
+    """
+    full, known = _check(full, known)
+    if num_pos < -1:
+        raise ValueError(f"num_pos={num_pos}: a count is >= 0, or -1 for all")
+    weights = class_weights(full, weights) if isinstance(weights, str) else np.asarray(weights, float)
+    if weights.shape != full.shape[1:]:
+        raise ValueError(f"weights have shape {weights.shape}; expected ({full.shape[1]},): one a class")
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        worst = np.flatnonzero(~(np.isfinite(weights) & (weights > 0)))[0]
+        raise ValueError(
+            f"weights[{worst}] = {weights[worst]}: weights are finite and > 0; give a class that is hardly ever "
+            "named a small one"
+        )
+    return _draw(full, known, _counts(num_pos, full), 0, seed, "per_image", ids, weights)
+
+
+def class_weights(full, preset: str) -> np.ndarray:
+    """(C,) weights for `biased` from (N, C) truth: "frequency", the number of images with the class, or its inverse.
+
+    A class without images counts as one image.
+
+    Raises:
+        ValueError: unknown preset.
+    """
+    if preset not in WEIGHTS:
+        raise ValueError(
+            f"unknown weights {preset!r}: use one of {', '.join(WEIGHTS)}, or a number per class"
+        )
+    count = np.maximum(np.asarray(full).sum(0, dtype=float), 1)
+    return count if preset == "frequency" else 1 / count
 
 
 def split(num_examples: int, val_fraction: float = 0.2, seed: int = 1200) -> tuple[np.ndarray, np.ndarray]:
     """Divide 0..num_examples-1 at random into train and validation, as published (Cole et al., CVPR 2021).
 
     Returns:
-        (train index, validation index), each sorted; validation has floor(num_examples * val_fraction).
+        (train index, validation index), each sorted; validation has round(num_examples * val_fraction).
 
     Raises:
         ValueError: a side would be empty.
     """
-    num_val = int(np.floor(num_examples * val_fraction))
+    num_val = int(np.round(num_examples * val_fraction))
     if not 0 < num_val < num_examples:
         raise ValueError(
             f"val_fraction={val_fraction} of {num_examples} examples leaves {num_val} for validation; "
@@ -106,20 +197,91 @@ def split(num_examples: int, val_fraction: float = 0.2, seed: int = 1200) -> tup
     return np.sort(order[:-num_val]), np.sort(order[-num_val:])
 
 
-def _check_full(full) -> np.ndarray:
+def _check(full, known) -> tuple[np.ndarray, np.ndarray | None]:
     full = np.asarray(full)
     if full.ndim != 2:
         raise ValueError(f"full labels have shape {full.shape}; expected (images, classes)")
-    wrong = np.argwhere((full != 0) & (full != 1))  # catches NaN too
-    if len(wrong):
-        row, column = wrong[0]
+    # NaN fails the comparison; on Open Images, masks of every label would take gigabytes.
+    if full.size and not (full.min() >= 0 and full.max() <= 1 and _is_whole(full)):
+        row, column = np.argwhere((full != 0) & (full != 1))[0]
         raise ValueError(
             f"full labels must be 1 (present) or 0 (absent); row {row}, class {column} holds {full[row, column]}. "
-            "Unknown labels cannot be drawn from."
+            "An unknown label is 0 here and False in `known`."
         )
-    return full
+    if known is None:
+        return full, None
+    known = np.asarray(known)
+    if known.shape != full.shape or known.dtype != bool:
+        raise ValueError(
+            f"known is {known.dtype} of shape {known.shape}; expected bool of the labels' shape {full.shape}"
+        )
+    wrong = np.argwhere((full == 1) & ~known)
+    if len(wrong):
+        row, column = wrong[0]
+        raise ValueError(f"row {row}, class {column} is positive in full but not known: set full to 0 there")
+    return full, known
 
 
-def _rank(seed: int, image_id, label: int) -> bytes:
-    """A pseudo-random rank that depends on nothing but its arguments, on every machine and library version."""
-    return hashlib.sha256(f"{seed}\0{image_id}\0{label}".encode()).digest()
+def _is_whole(full: np.ndarray) -> bool:
+    return full.dtype.kind in "bui" or bool(((full == 0) | (full == 1)).all())
+
+
+def _counts(count: int, full: np.ndarray) -> np.ndarray:
+    """(N,) the same for each image; -1, all, is a number that no image exceeds."""
+    return np.full(len(full), full.shape[1] if count == -1 else count)
+
+
+def _draw(full, known, num_pos, num_neg: int, seed: int, protocol: str, ids, weights=None) -> np.ndarray:
+    """`num_pos` (N,) positives and `num_neg` negatives of each image, fewer where it has fewer."""
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"unknown protocol {protocol!r}: use one of {', '.join(PROTOCOLS)}")
+    if ids is not None and len(ids) != len(full):
+        raise ValueError(f"{len(ids)} ids for {len(full)} rows of labels")
+    positive = full == 1
+    observed = np.zeros(full.shape, np.int8)
+    if protocol == "per_image":
+        names = range(len(full)) if ids is None else ids
+        observed[_first(positive, num_pos, seed, names, weights)] = 1
+        if num_neg:
+            observed[_first(_negative(positive, known), _counts(num_neg, full), seed, names)] = -1
+    else:
+        negative, num_neg = _negative(positive, known), _counts(num_neg, full)
+        stream = np.random.RandomState(seed)
+        for row in range(len(full)):
+            for value, candidates, count in ((1, positive, num_pos), (-1, negative, num_neg)):
+                there = np.flatnonzero(candidates[row])
+                if len(there):
+                    # The published code's `choice(there, count, replace=False)`, without its overhead.
+                    observed[row, there[stream.permutation(len(there))[: count[row]]]] = value
+    return observed
+
+
+def _negative(positive, known) -> np.ndarray:
+    return ~positive if known is None else ~positive & known
+
+
+def _first(candidates, count, seed: int, names, weights=None) -> np.ndarray:
+    """(N, C) bool: of each row's candidates the `count` (N,) that rank first.
+
+    The rank is the SHA-256 of (seed, name, class), so it depends on nothing else, on every machine and version of
+    every library. Its first 8 bytes decide; that two candidates share them will not happen (once in 1e11 such draws
+    of COCO's size).
+    """
+    there = candidates.sum(1)
+    chosen = candidates & (count >= there)[:, None]  # nothing to choose, and nothing to hash
+    rows = np.flatnonzero((count > 0) & (count < there))
+    suffix = [str(c).encode() for c in range(candidates.shape[1])]
+    for part in np.split(rows, range(CHUNK, len(rows), CHUNK)):
+        row, column = np.nonzero(candidates[part])
+        prefix = [f"{seed}\0{names[n]}\0".encode() for n in part]
+        pairs = zip(row.tolist(), column.tolist(), strict=True)
+        digests = b"".join([sha256(prefix[r] + suffix[c]).digest() for r, c in pairs])
+        rank = np.frombuffer(digests, ">u8")[::4].astype(np.uint64)
+        if weights is not None:
+            uniform = (rank >> np.uint64(11)) * 2.0**-53  # in [0, 1), so that the logarithm is finite
+            rank = -np.log1p(-uniform) / weights[column]
+        order = np.lexsort((rank, row))  # by row, and by rank within a row
+        start = np.searchsorted(row, np.arange(len(part)))
+        first = order[np.arange(len(row)) - start[row] < count[part][row]]
+        chosen[part[row[first]], column[first]] = True
+    return chosen

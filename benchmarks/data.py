@@ -1,0 +1,174 @@
+"""Speed and memory of data: `python -m benchmarks.data --root path/to/corel5k`, or as a part of `make benchmark`.
+
+1. A linear head on frozen features of COCO's size (82,081 x 1,280, synthetic, on a memory map), with GR and Adam.
+2. Loading alone, at batch 16, against torch's DataLoader, which asks for one row at a time and collates them: of a
+   TensorDataset with features, observed labels and index; and of a data set like those of released code, which gives
+   each image's features, observed and full labels in float32, and index by name.
+3. An epoch from prepared pixels against decoding the files, for a folder of images.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from functools import partial
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from tqdm import tqdm
+
+from spml_core import data, methods, models
+from spml_core.data import images, listing, loading, pixels
+from spml_core.train import Training, fit
+
+IMAGES, WIDTH, CLASSES = (
+    82_081,
+    1_280,
+    80,
+)  # annotated COCO 2014 train images; features of tf_efficientnet_lite0
+EPOCHS, VAL = 3, 1_000
+SIZE, ROUNDS = 224, 3
+
+
+def write_features(file: Path) -> None:
+    rng = np.random.default_rng(0)
+    features = np.lib.format.open_memmap(file, "w+", np.float32, (IMAGES, WIDTH))
+    for rows in tqdm(np.array_split(np.arange(IMAGES), 40), "write features", leave=False, disable=None):
+        features[rows] = rng.standard_normal((len(rows), WIDTH), np.float32)
+
+
+def mapped(file: Path) -> torch.Tensor:
+    return pixels.as_tensor(np.load(file, mmap_mode="r"))
+
+
+def train(file: Path) -> None:
+    """Print seconds of each epoch, and the peak of the process's memory (Linux: KiB)."""
+    import resource
+
+    inputs = mapped(file)
+    rng = np.random.default_rng(1)
+    observed = np.zeros((IMAGES, CLASSES), np.int8)
+    observed[np.arange(IMAGES), rng.integers(0, CLASSES, IMAGES)] = 1
+    model = models.build("", "linear", CLASSES, inputs)
+    method = methods.build("gr", CLASSES, IMAGES)
+    config = Training(
+        epochs=EPOCHS, batch_size=256, lr=1e-3, accelerator="cpu", threads=1
+    )  # threads as in `runs`
+    val = (inputs[:VAL], observed[:VAL])
+    fitted = fit(model, method, (inputs, torch.from_numpy(observed)), val, config, progress=False)
+    spent = [row["seconds"] for row in fitted.history[1:]]
+    print(json.dumps({"seconds": spent, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+
+
+def report_training(file: Path) -> None:
+    """In a process of its own, so that the peak is that of training and nothing else."""
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from benchmarks import data; data.train(sys.argv[1])",
+        str(file),
+    ]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    result = json.loads(printed)
+    spent, peak = result["seconds"], result["peak"]
+    size = file.stat().st_size / 2**30
+    print(f"  training, batch 256: {min(spent):.1f} to {max(spent):.1f} s an epoch (target: at most 5)")
+    print(
+        f"  peak memory {peak / 2**20:.2f} GiB, of which features {size:.2f} (target: at most features + 1)"
+    )
+
+
+class ByName(Dataset):
+    def __init__(self, inputs: torch.Tensor, labels: torch.Tensor):
+        self.inputs, self.labels = inputs, labels
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, n: int) -> dict:
+        labels = self.labels[n].float()
+        return {"image": self.inputs[n], "observed": labels, "full": labels.clone(), "index": n}
+
+
+def report_loading(file: Path) -> None:
+    inputs, observed = mapped(file), torch.zeros(IMAGES, CLASSES, dtype=torch.int8)
+
+    def ours() -> None:
+        for index, _ in loading.batches(inputs, torch.randperm(IMAGES).split(16), "cpu"):
+            observed.index_select(0, index)
+
+    for name, rows in (
+        ("TensorDataset", TensorDataset(inputs, observed, torch.arange(IMAGES))),
+        ("rows by name", ByName(inputs, observed)),
+    ):
+        loader = DataLoader(rows, batch_size=16, shuffle=True)
+        pairs = [(seconds(ours), seconds(partial(deque, loader, 0))) for _ in range(ROUNDS)]
+        own, other = (min(column) for column in zip(*pairs, strict=True))
+        print(
+            f"  loading alone, batch 16: {own:.2f} s; {name}, row by row: {other:.2f} s, {ratio(pairs):.1f} times that"
+        )
+
+
+def seconds(function) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def ratio(pairs: list[tuple[float, float]]) -> float:
+    return statistics.median(other / own for own, other in pairs)
+
+
+def report_pixels(root: str | None) -> None:
+    if root is None:
+        print("\nPrepared pixels: skipped, since no folder of images is given (--root path/to/corel5k)")
+        return
+    found = data.read("folder", root=root, unlabeled="drop")
+    with tempfile.TemporaryDirectory() as cache:
+        digests = listing.digest(found.paths, Path(cache))
+        digests = [digests[path] for path in found.paths]
+        start = time.perf_counter()
+        file = pixels.prepare(found.paths, SIZE, cache, digests)
+        prepare = time.perf_counter() - start
+        with open(file, "rb") as content:  # written, not mapped: it leaves the memory
+            os.posix_fadvise(content.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        prepared, files = pixels.find(digests, SIZE, cache), images.Files(found.paths, SIZE)
+
+        def epoch(inputs) -> float:
+            order = torch.randperm(len(inputs)).split(16)
+            return seconds(partial(deque, loading.batches(inputs, order, "cpu"), 0))  # read and forget
+
+        first = epoch(prepared)
+        pairs = [(epoch(prepared), epoch(files)) for _ in range(ROUNDS)]
+    own, other = (min(column) for column in zip(*pairs, strict=True))
+    print(f"\nPrepared pixels, {len(found):,} images at {SIZE}, batch 16, {os.cpu_count()} cores")
+    print(f"  prepare {prepare:.1f} s; first epoch, from the disk, {first:.2f} s; then {own:.2f} s an epoch")
+    print(f"  decoding {other:.2f} s an epoch: {ratio(pairs):.0f} x the prepared ones (target: 5)")
+
+
+def report(root: str | None = None) -> None:
+    print(f"\nFrozen features, {IMAGES:,} x {WIDTH:,}, {CLASSES} classes, on a memory map")
+    with tempfile.TemporaryDirectory() as folder:
+        torch.set_num_threads(1)
+        file = Path(folder) / "features.npy"
+        write_features(file)
+        report_training(file)
+        report_loading(file)
+    report_pixels(root)
+
+
+@click.command(help=__doc__)
+@click.option("--root", type=click.Path(exists=True, file_okay=False), help="Folder with labels.csv.")
+def main(root):
+    report(root)
+
+
+if __name__ == "__main__":
+    main()

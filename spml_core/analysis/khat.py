@@ -1,0 +1,155 @@
+"""The pseudo-label k(p) of GR: its published shapes, fits of it to what is truly missing, a test of its slope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+
+from spml_core.analysis.buckets import Buckets
+from spml_core.analysis.missing import check_probs, missing_labels
+
+
+def k_hat_from_annotation_rate(p, a: float):
+    """GR Eq. 6: k(x) = (1 - a) p / (1 - a p), with a = P(s=1|y=1), 1 / (mean positives an image) for one label each.
+
+    Raises:
+        ValueError: a or a p outside [0, 1].
+    """
+    if not 0 <= a <= 1:
+        raise ValueError(f"a is a probability P(s=1|y=1), got {a}")
+    p = check_probs(p)
+    return (1 - a) * p / np.where(a * p < 1, 1 - a * p, 1)  # at a = p = 1: 0, nothing is missing
+
+
+def k_hat_logistic(p, w: float, b: float):
+    """GR Eq. 7: sigmoid(w p + b)."""
+    return expit(w * np.asarray(p, float) + b)
+
+
+def fit_k_hat(probs, observed, full) -> tuple[float, float]:
+    """Fit GR's logistic k(p) = sigmoid(w p + b) (Eq. 7) to what is truly missing, by maximum likelihood.
+
+    Args as in `bucket_false_negatives`; every missing label counts once, so no binning enters.
+
+    Returns:
+        (w, b).
+
+    Raises:
+        ValueError: the missing labels hold no positive or no negative, or one value of p divides the two, so that no
+            finite curve fits.
+    """
+    p, positive = missing_labels(probs, observed, full)
+    _check_fits(p[positive], p[~positive], int(positive.sum()), len(positive))
+    return _logistic(p, positive)
+
+
+@dataclass(frozen=True)
+class KHatFit:
+    """GR's logistic k(p) = sigmoid(w p + b), fitted to measured buckets; call it with p.
+
+    Attributes:
+        w, b: slope and offset.
+        covariance: (2, 2) of (w, b), the inverse Fisher information. It takes labels for independent; those of one
+            image or one class are not, so that a band over seeds is wider, and honest.
+        missing: how many missing labels entered.
+    """
+
+    w: float
+    b: float
+    covariance: np.ndarray
+    missing: int
+
+    @property
+    def standard_errors(self) -> tuple[float, float]:
+        """Of w and of b."""
+        return tuple(map(float, np.sqrt(np.diag(self.covariance))))
+
+    def __call__(self, p) -> np.ndarray:
+        return k_hat_logistic(p, self.w, self.b)
+
+    def band(self, p, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Pointwise interval of k(p), from the normal interval of w p + b."""
+        design = np.stack([np.asarray(p, float), np.ones_like(p, float)], -1)
+        error = np.sqrt(np.einsum("...i,ij,...j->...", design, self.covariance, design))
+        half = stats.norm.isf((1 - confidence) / 2) * error
+        centre = design @ (self.w, self.b)
+        return expit(centre - half), expit(centre + half)
+
+
+def fit_k_hat_to_buckets(buckets: Buckets) -> KHatFit:
+    """Fit GR's logistic k(p) (Eq. 7) to measured buckets, each weighted by its missing labels, at its mean p.
+
+    Nearly the fit of `fit_k_hat` when bins are narrow, in the memory of the bins, and with standard errors.
+
+    Raises:
+        ValueError: the missing labels hold no positive or no negative, or one value of p divides the two.
+    """
+    used = buckets.missing > 0
+    p, n, fn = buckets.mean_prob[used], buckets.missing[used], buckets.false_negatives[used]
+    _check_fits(p[fn > 0], p[fn < n], int(fn.sum()), int(n.sum()))
+    label, weight = np.repeat([1, 0], len(p)), np.append(fn, n - fn)
+    w, b = _logistic(np.tile(p, 2), label, weight)
+    k = k_hat_logistic(p, w, b)
+    design = np.stack([p, np.ones_like(p)], 1)
+    information = design.T @ (design * (n * k * (1 - k))[:, None])
+    return KHatFit(w, b, np.linalg.inv(information), int(n.sum()))
+
+
+def _check_fits(positives: np.ndarray, negatives: np.ndarray, number: int, of: int) -> None:
+    """Raise ValueError where no finite curve fits; p of positive and of negative missing labels, and their numbers."""
+    if not 0 < number < of:
+        raise ValueError(f"{number} of {of} missing labels are positive: no logistic fits")
+    if positives.min() >= negatives.max() or positives.max() <= negatives.min():
+        raise ValueError(
+            "one value of p divides all positive from all negative missing labels: no finite w fits"
+        )
+
+
+def _logistic(p: np.ndarray, label: np.ndarray, weight: np.ndarray | None = None) -> tuple[float, float]:
+    model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8).fit(p[:, None], label, weight)
+    return float(model.coef_[0, 0]), float(model.intercept_[0])
+
+
+@dataclass(frozen=True)
+class SlopeTest:
+    """Is the slope of k(p) more than chance? `p_value` near 0: yes.
+
+    Attributes:
+        w: the slope at w = 0 to first order (one Newton step), close to that of `fit_k_hat` where the curve is flat.
+        null: the same with the classes of `probs` shuffled.
+    """
+
+    w: float
+    null: np.ndarray
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided permutation p-value, in (0, 1]."""
+        return float((1 + (np.abs(self.null) >= abs(self.w)).sum()) / (1 + len(self.null)))
+
+
+def slope_test(probs, observed, full, permutations: int = 200, seed: int = 0) -> SlopeTest:
+    """Permutation test of Assumption 1 of GR: before training, k(p) is constant.
+
+    Before training p differs between classes far more than between images: the random head decides. The rows of the
+    head are drawn alike, so every assignment of the columns of `probs` to classes is equally likely, and the slope
+    with shuffled columns is what chance produces. A standard error that takes the N*C labels for independent would be
+    too small.
+
+    Args as in `fit_k_hat`.
+    """
+    rng = np.random.default_rng(seed)
+    probs = np.asarray(probs)
+    shuffled = (probs[:, rng.permutation(probs.shape[1])] for _ in range(permutations))
+    return SlopeTest(_slope(probs, observed, full), np.array([_slope(q, observed, full) for q in shuffled]))
+
+
+def _slope(probs, observed, full) -> float:
+    p, positive = missing_labels(probs, observed, full)
+    offset, rate = p - p.mean(), positive.mean()
+    scale = (offset @ offset) * rate * (1 - rate)
+    return float(offset @ (positive - rate) / scale) if scale else 0.0

@@ -1,0 +1,185 @@
+"""`spml data`: what concerns a data set before anything is trained."""
+
+import sys
+
+import click
+
+from spml_core.cli.data_labels import labels
+from spml_core.cli.text import table, values
+
+# Of `images.decode`; RGB needs no word.
+TREATMENT = {
+    "L": "grey: the value in all three channels",
+    "1": "bilevel: black and white",
+    "LA": "grey with transparency: laid over white",
+    "La": "grey with transparency: laid over white",
+    "P": "palette: its colours; transparent ones over white",
+    "PA": "palette with transparency: laid over white",
+    "RGBA": "transparency: laid over white",
+    "RGBa": "transparency: laid over white",
+    "CMYK": "converted without colour profile",
+    "YCbCr": "converted to RGB",
+    "LAB": "converted to RGB",
+    "HSV": "converted to RGB",
+    "I;16": "16 bits: scaled to 8",
+    "I": "32 bits: scaled to 8 if within 0..65535",
+    "F": "floating point: refused",
+}
+ROTATED, ANIMATED = "turned as EXIF says", "first frame is read"
+
+
+@click.group()
+def data():
+    """Check a data set, decode its images once, draw and exchange observed labels."""
+
+
+data.add_command(labels)
+
+
+def of_data_set(command):
+    """The options by which every subcommand finds a data set."""
+    pairs = {"type": (str, str), "multiple": True, "metavar": "NAME VALUE"}
+    for add in (
+        click.option(
+            "--runs-dir", default="runs", show_default=True, help="Folder of audits and of the cache."
+        ),
+        click.option(
+            "options", "-d", "--data", help="Option of the data set, as for spml train; repeatable.", **pairs
+        ),
+        click.option("--root", type=click.Path(), required=True, help="Folder of the data set."),
+        click.argument("name"),
+    ):
+        command = add(command)
+    return command
+
+
+@data.command()
+@of_data_set
+@click.option(
+    "json_file",
+    "--json",
+    type=click.Path(dir_okay=False),
+    help="Default: in RUNS_DIR/audit, named after the data set.",
+)
+def check(name, root, options, runs_dir, json_file):
+    """Audit the data set NAME before training.
+
+    Reads and decodes every image: missing, empty, truncated, unreadable and extra files, copies within and across
+    splits, images without labels, classes without positives or negatives, colour modes and what becomes of them. A
+    summary on the screen, all names in a JSON file.
+
+    Exit code: 0 if fit for training, perhaps with notes; 1 if training would stop or be wrong.
+
+    \b
+    spml data check folder --root my_photos
+    spml data check voc2012 --root VOCdevkit -d difficult ignore
+    """
+    import json
+
+    from spml_core.data.audit import audit
+    from spml_core.paths import locate
+
+    report = audit(_read(name, root, options))
+    file = locate(json_file or f"{runs_dir}/audit/{report.name}.json")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+    click.echo(f"{_screen(report)}\n{file}")
+    sys.exit(not report.ok)
+
+
+@data.command()
+@of_data_set
+@click.option(
+    "--size", type=click.IntRange(min=1), default=448, show_default=True, help="Side of the images, pixels."
+)
+def prepare(name, root, options, runs_dir, size):
+    """Decode the images of the data set NAME once, for training at the speed of the disk.
+
+    Writes RUNS_DIR/cache/pixels-SIZE-*.npy, 3 * SIZE * SIZE bytes an image. Training at that size (spml train
+    -d size SIZE) finds it by the content of the images. Start it again after an interruption: it goes on.
+
+    \b
+    spml data prepare coco2014 --root coco --size 448        82,081 + 40,137 images: 74 GB
+    spml data prepare folder --root my_photos --size 224
+    """
+    import time
+
+    from spml_core.data import DataError, pixels
+    from spml_core.data.listing import SPLITS, digest
+    from spml_core.data.rowfile import in_words
+    from spml_core.paths import locate
+
+    listing = _read(name, root, options)
+    cache = locate(runs_dir) / "cache"
+    start = time.time()
+    try:
+        pixels.require(listing)
+        paths = [
+            p
+            for split in SPLITS
+            for p, own in zip(listing.paths, listing.splits, strict=True)
+            if own == split
+        ]
+        paths += [path for path in listing.left_out if path.is_file()]
+        digests = digest(paths, cache)
+        file = pixels.prepare(paths, size, cache, [digests[path] for path in paths])
+    except DataError as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo("interrupted; the same command goes on from here", err=True)
+        sys.exit(130)
+    size_on_disk = f"{len(paths):,} images of {size}x{size}, {in_words(file.stat().st_size)}"
+    if file.stat().st_mtime < start:
+        click.echo(f"{size_on_disk}: already prepared\n{file}")
+    else:
+        seconds = time.time() - start
+        click.echo(f"{size_on_disk}, in {seconds:.1f} s: {len(paths) / seconds:,.0f} a second\n{file}")
+
+
+def _read(name: str, root: str, options: tuple):
+    from spml_core.data import DataError, read
+
+    try:
+        return read(name, root=root, **values(options))
+    except DataError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _screen(report) -> str:
+    """The report in a few lines; the lists of files are in its JSON."""
+    counts = ", ".join(f"{number:,} {split}" for split, number in report.images.items())
+    lines = [f"{report.name}: {counts} images; {report.classes} classes", ""]
+    rows = [("kind", "images", "first")]
+    for kind, found in (report.problems | {"extra": report.extra}).items():
+        rows.append((kind, str(len(found)), found[0] if found else ""))
+    groups = (("duplicates", report.duplicates), ("across splits", report.across_splits))
+    for kind, found in groups:
+        first = " = ".join(f"{path} ({split})" for split, path in found[0]) if found else ""
+        rows.append((kind, str(sum(map(len, found))), first))
+    for split, ids in report.unlabeled.items():
+        rows.append((f"no label, {split}", str(len(ids)), ids[0] if ids else ""))
+    lines += [table(rows), ""]
+    rows = [("classes", *report.no_positives)]
+    for text, found in (("no positive", report.no_positives), ("no negative", report.no_negatives)):
+        rows.append((text, *(str(len(names)) for names in found.values())))
+    lines += [table(rows), "", table(_modes(report)), ""]
+    shown = [f"{name} {low} to {high} (median {middle})" for name, (low, middle, high) in _sizes(report)]
+    lines += [f"sizes: {', '.join(shown)} pixels", ""] if shown else []
+    lines += [f"wrong: {text}" for text in report.wrong] + [f"note:  {text}" for text in report.odd]
+    verdict = "training on this would be wrong" if report.wrong else "fit for training"
+    return "\n".join([*lines, f"{report.name} is {verdict}." if report.ok else f"{report.name}: {verdict}."])
+
+
+def _modes(report) -> list[tuple[str, str, str]]:
+    rows = [("mode", "images", "what is done")]
+    for mode, number in report.modes.items():
+        kind = "I;16" if mode.startswith("I;16") else mode
+        rows.append((mode, str(number), TREATMENT.get(kind, "" if mode == "RGB" else "converted to RGB")))
+    for name, found, done in (("rotated", report.rotated, ROTATED), ("animated", report.animated, ANIMATED)):
+        if found:
+            rows.append((name, str(len(found)), done))
+    return rows
+
+
+def _sizes(report) -> list[tuple[str, list[int]]]:
+    return [(name, values) for name, values in report.sizes.items() if values]

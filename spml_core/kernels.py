@@ -1,0 +1,65 @@
+"""Kernels that execute notebooks: this interpreter, sockets that cannot clash, every message seen."""
+
+import logging
+import tempfile
+from functools import cached_property
+
+from ipykernel.kernelspec import get_kernel_dict
+from jupyter_client import AsyncKernelManager
+from jupyter_client.kernelspec import KernelSpec
+from papermill.clientwrap import PapermillNotebookClient
+from papermill.engines import NBClientEngine
+
+from spml_core.paths import project_root
+
+# ipykernel puts its inline backend into MPLBACKEND, which each child process of a notebook inherits and may
+# not be able to import; a value from our own environment would even replace it. So only matplotlib is told.
+KERNEL_START = (
+    "import os; os.environ.pop('MPLBACKEND', None); "
+    "import matplotlib; matplotlib.use('module://matplotlib_inline.backend_inline')"
+)
+START_SECONDS = 120  # a busy machine may need long to start a kernel
+
+
+class _ThisInterpreter(AsyncKernelManager):
+    """Kernels of the running interpreter, whatever a notebook's metadata or the user's kernel list say."""
+
+    @cached_property
+    def kernel_spec(self):
+        return KernelSpec(**get_kernel_dict())
+
+
+class _Client(PapermillNotebookClient):
+    def __init__(self, nb_man, run, **options):
+        super().__init__(nb_man, **options)
+        self.run = run
+
+    def process_message(self, msg, cell, cell_index):
+        self.run.on_message(msg["msg_type"], msg["content"])
+        return super().process_message(msg, cell, cell_index)
+
+
+class Engine(NBClientEngine):
+    """papermill's engine; `run` is told what happens: `manager`, `on_start`, `on_cell`, `on_message`."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man, kernel_name, *, run, **_):
+        with tempfile.TemporaryDirectory(prefix="spml-") as folder:
+            # Files as sockets: TCP ports are picked before they are taken, and parallel starts clash.
+            run.manager = _ThisInterpreter(kernel_name=kernel_name, transport="ipc", ip=f"{folder}/kernel")
+            client = _Client(
+                nb_man,
+                run,
+                km=run.manager,
+                log=logging.getLogger("papermill"),
+                startup_timeout=START_SECONDS,
+                iopub_timeout=60,  # on a busy machine outputs lag behind by more than the default 4 s
+                coalesce_streams=True,  # a progress bar is one output, not hundreds
+                # papermill's own `cwd` changes the directory of the whole process, which threads share
+                resources={"metadata": {"path": str(project_root())}},
+                extra_arguments=[f"--InteractiveShellApp.exec_lines={KERNEL_START}"],
+                on_notebook_start=run.on_start,
+                on_cell_start=run.on_cell,
+            )
+            client.owns_km = True  # end the kernel with the notebook
+            client.execute()

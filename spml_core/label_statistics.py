@@ -1,0 +1,104 @@
+"""What label matrices hold: pure functions on arrays, behind the tables and figures of data set statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+
+def summary(full, observed=None, known=None) -> dict[str, float]:
+    """Size and mean labels of a set of images, as in the data set tables of the papers.
+
+    Args:
+        full: (N, C) truth in {1, 0}.
+        observed: (N, C) in {1, 0, -1}, or None: only the truth is counted.
+        known: (N, C) bool, where the truth is known. Default: everywhere.
+
+    Returns:
+        images, classes, positives (number), mean_positives, mean_negatives (an image), without_positive (images);
+        with `observed` also observed, mean_observed (positives), and false_negative_share: of the unobserved labels
+        whose truth is known, the share that is positive (NaN where there is none).
+
+    Raises:
+        ValueError: shapes that differ, or no images.
+    """
+    full, observed, known = _check(full, observed, known)
+    positives = (full == 1).sum()
+    counts = {
+        "images": len(full),
+        "classes": full.shape[1],
+        "positives": int(positives),
+        "mean_positives": float(positives / len(full)),
+        "mean_negatives": float((known.sum() - positives) / len(full)),
+        "without_positive": int((~(full == 1).any(1)).sum()),
+    }
+    if observed is not None:
+        missing = (observed == 0) & known
+        shown = (observed == 1).sum()
+        counts |= {
+            "observed": int(shown),
+            "mean_observed": float(shown / len(full)),
+            "false_negative_share": float((full[missing] == 1).mean()) if missing.any() else float("nan"),
+        }
+    return counts
+
+
+def per_class(full, observed, known=None, classes=None) -> pd.DataFrame:
+    """Observed and missing labels of each class: GR (Chen et al., 2024) Fig. 4, EM (Zhou et al., 2022) Fig. 2d and 9.
+
+    Args:
+        full, observed, known: as in `summary`.
+        classes: C names. Default: their numbers.
+
+    Returns:
+        A row a class, in the order of the classes: class, images; positives, of which observed_positives (s = 1) and
+        missing_positives (y = 1, s = 0); missing_negatives (y = 0, s = 0, known); missing_share: missing over all
+        positives; positive_share: of the unobserved labels, the share that is positive (1 - it is negative). A share
+        of nothing is NaN.
+
+    Raises:
+        ValueError: shapes that differ, or no images.
+    """
+    full, observed, known = _check(full, observed, known)
+    positive = full == 1
+    missing = (observed == 0) & known
+    table = pd.DataFrame(
+        {
+            "class": list(range(full.shape[1])) if classes is None else list(classes),
+            "images": len(full),
+            "positives": positive.sum(0),
+            "observed_positives": (observed == 1).sum(0),
+            "missing_positives": (positive & missing).sum(0),
+            "missing_negatives": (~positive & missing).sum(0),
+        }
+    )
+    unobserved = table.missing_positives + table.missing_negatives
+    table["missing_share"] = table.missing_positives / table.positives.where(table.positives > 0)
+    table["positive_share"] = table.missing_positives / unobserved.where(unobserved > 0)
+    return table
+
+
+def labels_per_image(full, most: int | None = None) -> np.ndarray:
+    """Share of the images with 0, 1, 2, ... positives; the last entry counts `most` and more.
+
+    Returns:
+        (most + 1,), summing to 1; without `most` as long as the largest number needs.
+    """
+    count = (np.asarray(full) == 1).sum(1)
+    if most is not None:
+        count = np.minimum(count, most)
+    return np.bincount(count, minlength=0 if most is None else most + 1) / len(count)
+
+
+def _check(full, observed, known):
+    full = np.asarray(full)
+    if full.ndim != 2 or not len(full):
+        raise ValueError(
+            f"full labels have shape {full.shape}; expected (images, classes), at least one image"
+        )
+    known = np.ones(full.shape, bool) if known is None else np.asarray(known, bool)
+    observed = None if observed is None else np.asarray(observed)
+    for name, array in (("observed", observed), ("known", known)):
+        if array is not None and array.shape != full.shape:
+            raise ValueError(f"{name} has shape {array.shape}, full {full.shape}: a row an image in both")
+    return full, observed, known

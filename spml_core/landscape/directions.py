@@ -1,0 +1,52 @@
+"""Random directions in weight space whose steps mean the same for every model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def random_direction(model: nn.Module, seed: int) -> dict[str, Tensor]:
+    """A filter-normalised Gaussian direction (Li et al., 2018, section 4): tensors by parameter name.
+
+    Each filter (a slice of the first axis: the weights of one output) gets the norm of the model's own filter. So a
+    step of 1 is as large as the weights, whatever their scale, which batch normalisation leaves free. Tensors of one
+    axis (biases; scales and shifts of normalisation) are left out, as in the authors' code: they stay as they are.
+
+    The same seed draws the same noise for every model of one architecture.
+
+    Raises:
+        ValueError: the model has no tensor of two or more axes.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    direction = {}
+    for name, weight in model.named_parameters():
+        if weight.ndim < 2:
+            continue
+        noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+        target = weight.detach().cpu().double()
+        axes = tuple(range(1, weight.ndim))
+        scale = target.square().sum(axes, keepdim=True).sqrt() / noise.square().sum(axes, keepdim=True).sqrt()
+        direction[name] = (noise * scale).to(weight)
+    if not direction:
+        raise ValueError("the model has no weight of two or more axes, so no filter to perturb")
+    return direction
+
+
+def resolve(model: nn.Module, directions) -> list[dict[str, Tensor]]:
+    """Seeds become random directions; directions given as tensors are checked.
+
+    Raises:
+        ValueError: a given direction names no parameter or has another shape.
+    """
+    weights, found = dict(model.named_parameters()), []
+    for direction in directions:
+        if isinstance(direction, int):
+            found.append(random_direction(model, direction))
+            continue
+        for name, step in direction.items():
+            if name not in weights or weights[name].shape != step.shape:
+                has = f"shape {tuple(weights[name].shape)}" if name in weights else "no such parameter"
+                raise ValueError(f"direction for {name!r} of shape {tuple(step.shape)}: the model has {has}")
+        found.append({name: step.detach().to(weights[name]) for name, step in direction.items()})
+    return found

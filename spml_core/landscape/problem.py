@@ -1,0 +1,183 @@
+"""What is looked at: a model, images, and the losses of its logits."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from spml_core import methods, models
+from spml_core.data import loading
+from spml_core.methods import Step
+from spml_core.runs import Experiment, Run
+
+BATCH_NORM = ("frozen", "recalibrated")
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model at its minimum, inputs, and losses of its logits. Nothing here changes `model`.
+
+    Attributes:
+        model: inputs -> logits (n, C).
+        inputs: (n, ...), on the model's device.
+        losses: by name; each takes the logits (m, C) and the rows (m,) of `inputs` that they belong to, and gives a
+            scalar, the mean. All are computed from one forward pass.
+        batch_norm: "frozen" keeps the running statistics of training. "recalibrated" measures them anew at every
+            point, on `inputs`: what a user of such weights would do, for two forward passes a point.
+        batch_size: rows a forward pass.
+        note: what a surface's file says about its origin, as JSON.
+    """
+
+    model: nn.Module
+    inputs: Tensor
+    losses: Mapping[str, Loss]
+    batch_norm: str = "frozen"
+    batch_size: int = 512
+    note: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.batch_norm not in BATCH_NORM:
+            raise ValueError(f"unknown batch_norm {self.batch_norm!r}: use one of {', '.join(BATCH_NORM)}")
+        if not self.losses:
+            raise ValueError("no losses given: name at least one, e.g. losses={'full_bce': FullBCE(full)}")
+        if not len(self.inputs):
+            raise ValueError("no inputs given: a loss needs at least one image")
+
+    def copy(self) -> Problem:
+        """A copy whose model, in evaluation mode, and losses may be changed; the inputs are shared."""
+        model, losses = copy.deepcopy((self.model, dict(self.losses)))
+        if self.inputs.ndim == 4:
+            model = model.to(memory_format=torch.channels_last)  # convolutions take 15 % less time on a CPU
+        return Problem(model.eval(), self.inputs, losses, self.batch_norm, self.batch_size, self.note)
+
+    @torch.no_grad()
+    def values(self) -> dict[str, float]:
+        """Each loss at the model's weights; NaN where it is not finite. Recalibration changes the model: see `copy`."""
+        batches = self.inputs.split(self.batch_size)
+        if self.batch_norm == "recalibrated":
+            layers = [m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+            for layer in layers:
+                layer.reset_running_stats()
+                layer.momentum = None  # the plain mean over batches
+                layer.train()
+            for x in batches:
+                self.model(x)
+            for layer in layers:
+                layer.eval()
+        logits = torch.cat([self.model(x) for x in batches])
+        rows = torch.arange(len(logits), device=logits.device)
+        found = {name: float(loss(logits, rows)) for name, loss in self.losses.items()}
+        return {name: value if math.isfinite(value) else math.nan for name, value in found.items()}
+
+
+class FullBCE:
+    """Binary cross-entropy with the whole truth: the same yardstick for every method.
+
+    Args:
+        full: (n, C) truth in {1, 0}.
+        known: (n, C) bool, labels that count; None = all.
+    """
+
+    def __init__(self, full: Tensor, known: Tensor | None = None):
+        self.full = full.float()
+        self.known = torch.ones_like(self.full) if known is None else known.float()
+
+    def __call__(self, logits: Tensor, rows: Tensor) -> Tensor:
+        known = self.known[rows]
+        target = self.full[rows].to(logits.dtype)
+        return binary_cross_entropy_with_logits(logits, target, known, reduction="sum") / known.sum()
+
+
+class MethodLoss:
+    """The loss of a method as it is at the end of training: `Step(num_epochs, num_epochs)`, its state untouched.
+
+    For GR the schedule stands still at w(T), b(T), mu(T), sigma(T); k and v are still functions of p, with these
+    constants. Label estimates, pseudo-labels and corrections stay those of `method`. LASD's consistency term needs
+    further views of an image and the penalty of l1r and l2r the weights: neither is part of it.
+
+    Args:
+        method: with the state of the best epoch.
+        observed: (n, C) in {1, 0, -1}.
+        index: (n,) the rows of the training set that these are.
+    """
+
+    def __init__(self, method: methods.Method, observed: Tensor, index: Tensor, num_epochs: int):
+        self.method, self.observed, self.index, self.num_epochs = method, observed, index, num_epochs
+        if hasattr(method, "epoch"):
+            method.epoch = num_epochs  # this epoch has begun: nothing is decided anew
+
+    def __call__(self, logits: Tensor, rows: Tensor) -> Tensor:
+        step = Step(self.num_epochs, self.num_epochs, self.index[rows])
+        # A method may record what it sees: in copies of its buffers, so that every point finds the same state.
+        state = {name: buffer.clone() for name, buffer in self.method.named_buffers()}
+        arguments = (logits, self.observed[rows], step)
+        return functional_call(self.method, state, arguments) if state else self.method(*arguments)
+
+
+def of_run(
+    run: Run,
+    *,
+    num_images: int = 256,
+    seed: int = 0,
+    batch_norm: str = "frozen",
+    device: str = "cpu",
+    cache: str | Path | None = None,
+) -> Problem:
+    """The problem of a finished run: its best weights on training images, "own" loss and "full_bce".
+
+    Args:
+        num_images: drawn from the training set by `seed`, the same for every method; fewer if there are fewer.
+        batch_norm: see `Problem`.
+        cache: folder of frozen features; None = where the run looked for them.
+
+    Raises:
+        ValueError: the data set is not the one of the run any more.
+    """
+    config, known_fields = run.config, {f.name for f in fields(Experiment)}
+    experiment = Experiment(**{k: v for k, v in config.items() if k in known_fields})
+    dataset = experiment.load_data(run.path.parent / "cache" if cache is None else Path(cache))
+    if dataset.fingerprint != run.summary["data"]["fingerprint"]:
+        raise ValueError(
+            f"data set {dataset.name!r} has changed since {run.path.name} was trained: its images or labels are other "
+            "ones. Train the run again."
+        )
+    part = dataset.parts["train"]
+    number, classes = len(part), len(dataset.classes)
+    index = np.random.default_rng(seed).choice(number, min(num_images, number), replace=False)
+    index = torch.from_numpy(np.sort(index))
+    inputs = torch.cat([x for _, x in loading.batches(part.inputs, index.split(64), device)])
+
+    model = models.build(experiment.backbone, experiment.mode, classes, part.inputs)
+    model.load_state_dict(run.weights())
+    method = methods.build(experiment.method, classes, number, **experiment.params)
+    if state := run.method_state():
+        method.load_state_dict(state)
+
+    def rows(labels):
+        return None if labels is None else torch.from_numpy(np.ascontiguousarray(labels[index])).to(device)
+
+    own = MethodLoss(method.to(device), rows(run.observed("train")), index.to(device), experiment.epochs)
+    return Problem(
+        model.to(device).eval(),
+        inputs,
+        {"own": own, "full_bce": FullBCE(rows(part.full), rows(part.known))},
+        batch_norm,
+        note={
+            "run": run.path.name,
+            "method": experiment.method,
+            "params": experiment.params,
+            "own": f"loss of {experiment.method} frozen at the end of training: epoch {experiment.epochs} of "
+            f"{experiment.epochs}",
+            "images": f"{len(index)} of train, seed {seed}",
+        },
+    )

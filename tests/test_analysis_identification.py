@@ -1,0 +1,128 @@
+"""Found missing labels, pseudo-labels and predictive values, against counts by hand and by other libraries."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.metrics import confusion_matrix, precision_score, recall_score
+
+from spml_core import analysis
+from spml_core.metrics import average_precision
+
+
+def some(seed=0, shape=(300, 4)):
+    rng = np.random.default_rng(seed)
+    full = (rng.random(shape) < 0.3).astype(int)
+    observed = np.where(rng.random(shape) < 0.2, 2 * full - 1, 0)
+    return rng.normal(2 * full), observed, full
+
+
+def test_by_hand():
+    found, observed = np.array([[1, 1, 0, 0, 1]]), np.array([[0, 0, 0, 0, 1]])
+    result = analysis.identification(found, observed, np.array([[1, 0, 1, 1, 1]]))
+    assert (result.found, result.correct, result.missing_positives, result.unobserved) == (2, 1, 3, 4)
+    assert (result.precision, result.recall, result.f1) == (1 / 2, 1 / 3, 2 / 5)
+    assert result.chance == 3 / 4
+
+
+def test_against_scikit_learn():
+    logits, observed, full = some()
+    free = observed == 0
+    result = analysis.identification(logits > 0.5, observed, full)
+    assert result.precision == pytest.approx(precision_score(full[free], logits[free] > 0.5))
+    assert result.recall == pytest.approx(recall_score(full[free], logits[free] > 0.5))
+
+
+def test_nothing_found_and_nothing_missing():
+    nothing = np.zeros((1, 2), bool)
+    result = analysis.identification(nothing, np.zeros((1, 2)), np.zeros((1, 2)))
+    assert np.isnan([result.precision, result.recall, result.f1]).all() and result.chance == 0
+
+
+def test_found_is_a_mask():
+    logits, observed, full = some()
+    with pytest.raises(ValueError, match="compare the scores with a threshold"):
+        analysis.identification(logits, observed, full)
+
+
+def test_curve_is_the_same_at_each_threshold():
+    logits, observed, full = some()
+    known = np.random.default_rng(5).random(full.shape) < 0.8
+    thresholds = [logits[7, 1], -1, 0.5, 100]  # one of them a score: it is not above itself
+    table = analysis.identification_curve(logits, observed, full, thresholds, known)
+    assert table["threshold"].is_monotonic_increasing
+    for line in table.itertuples():
+        one = analysis.identification(logits > line.threshold, observed, full, known)
+        assert (line.found, line.correct) == (one.found, one.correct)
+        assert (line.precision, line.recall, line.f1) == pytest.approx(
+            (one.precision, one.recall, one.f1), nan_ok=True
+        )
+    assert len(analysis.identification_curve(expit(logits), observed, full)) == 101
+
+
+def test_predictive_values_against_scikit_learn():
+    logits, _, full = some()
+    probs, known = expit(logits), np.random.default_rng(5).random(full.shape) < 0.8
+    result = analysis.predictive_values(probs, full, 0.7, known)
+    rows = []
+    for c in range(4):
+        (tn, fp), (fn, tp) = confusion_matrix(full[known[:, c], c], probs[known[:, c], c] > 0.7)
+        rows.append((tp, fp, fn, tn))
+    np.testing.assert_array_equal(result.per_class[["tp", "fp", "fn", "tn"]], rows)
+    tp, fp, fn, tn = np.transpose(rows)
+    assert result.ppv == pytest.approx(np.mean(tp / (tp + fp)))
+    assert result.npv == pytest.approx(np.mean(tn / (tn + fn)))
+    assert result.ppv_micro == pytest.approx(tp.sum() / (tp + fp).sum())
+    assert result.npv_micro == pytest.approx(tn.sum() / (tn + fn).sum())
+
+
+def test_predictive_value_of_no_prediction_is_undefined():
+    result = analysis.predictive_values([[0.95, 0.1]], [[1, 0]])
+    assert result.ppv == 1 and np.isnan(result.per_class.loc[1, "ppv"])
+    assert np.isnan(analysis.predictive_values([[0.1]], [[1]]).ppv)
+    with pytest.raises(ValueError, match=r"probs \(1, 2\), full \(1, 1\)"):
+        analysis.predictive_values([[0.95, 0.1]], [[1]])
+
+
+def test_pseudo_labels():
+    """Two negatives given, one right; the observed label does not count."""
+    assigned, observed = np.array([[1, 1, 0, 0, 1]]), np.array([[0, 0, 0, 0, 1]])
+    full = np.array([[1, 0, 0, 0, 1]])
+    negative = analysis.pseudo_label_accuracy(assigned, observed, full, label=0)
+    assert (negative.given, negative.correct, negative.accuracy, negative.chance) == (2, 1, 0.5, 0.75)
+    positive = analysis.pseudo_label_accuracy(assigned, observed, full, label=1)
+    assert (positive.given, positive.correct, positive.accuracy, positive.chance) == (2, 1, 0.5, 0.25)
+    assert np.isnan(analysis.pseudo_label_accuracy(0 * assigned, observed, full, label=1).accuracy)
+    with pytest.raises(ValueError, match=r"label must be 1 .positive. or 0 .negative., got 2"):
+        analysis.pseudo_label_accuracy(assigned, observed, full, label=2)
+
+
+# Groups and classes.
+
+
+def test_group_means():
+    logits = np.array([[2.0, -1.0, 3.0, -4.0], [1.0, 1.0, -3.0, 0.0]])
+    observed, full = np.array([[1, 0, 0, -1], [0, 0, 0, 0]]), np.array([[1, 1, 0, 0], [1, 0, 0, 0]])
+    table = analysis.group_means(logits, observed, full)
+    assert tuple(table.index) == analysis.GROUPS and table["n"].tolist() == [1, 2, 4, 1]
+    assert table["mean_abs_logit"].tolist() == [2, 1, 7 / 4, 4]
+    assert table["mean_logit"].tolist() == [2, 0, 1 / 4, -4]
+    assert table.loc["unannotated positive", "mean_prob"] == pytest.approx(0.5)
+    known = np.ones((2, 4), bool)
+    known[0, 1] = known[1, 0] = False
+    empty = analysis.group_means(logits, observed, full, known).loc["unannotated positive"]
+    assert empty["n"] == 0 and np.isnan(empty["mean_prob"])
+    with pytest.raises(ValueError, match=r"known \(1, 4\)"):
+        analysis.group_means(logits, observed, full, known[:1])
+
+
+def test_class_gain():
+    logits, _, full = some()
+    full[:, 2] = 0
+    ours, base = average_precision(logits, full), average_precision(-logits, full)
+    table = analysis.class_gain(ours, base, "abcd")
+    np.testing.assert_allclose(table["gain"], 100 * (ours.per_class - base.per_class))
+    assert np.isnan(table.loc[2, "gain"]) and table["positives"].tolist() == full.sum(0).tolist()
+    with pytest.raises(ValueError, match="like with like"):
+        analysis.class_gain(ours, average_precision(-logits, full, definition="voc2007"))
+    with pytest.raises(ValueError, match="like with like"):
+        analysis.class_gain(ours, average_precision(-logits[:50], full[:50]))

@@ -1,0 +1,265 @@
+"""`spml data check`: every kind of fault is found where it was planted, and nothing else is."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+from spml_core import data
+from spml_core.cli import main
+from spml_core.data import DataError, audit, images, loading
+from spml_core.data.audit import audit as check
+
+KINDS = ("missing", "zero-byte", "truncated", "unreadable")
+
+
+def noise(seed, size=(48, 64, 3)):
+    return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Make a folder of 40 different JPEGs, 24 train, 8 val, 8 test: `make()` returns it; `rows` as given if given."""
+
+    def make(rows=None, name="photos"):
+        root = tmp_path / name
+        (root / "images").mkdir(parents=True)
+        splits = ["train"] * 24 + ["val"] * 8 + ["test"] * 8
+        lines = [f"images/{n:02d}.jpg,{split},{'a' if n % 2 else 'b'}" for n, split in enumerate(splits)]
+        for n in range(40):
+            Image.fromarray(noise(n)).save(root / "images" / f"{n:02d}.jpg")
+        (root / "labels.csv").write_text("\n".join(["image,split,labels", *(rows or lines)]) + "\n")
+        return root
+
+    return make
+
+
+def report_of(root, **options):
+    return check(data.read("folder", root=root, **options))
+
+
+def names(lines):
+    return [line.partition(":")[0].rpartition("/")[2] for line in lines]
+
+
+def test_nothing_is_said_of_a_good_folder(folder):
+    report = report_of(folder())
+    assert report.ok and not report.odd and not report.duplicates and not report.extra
+    assert report.images == {"train": 24, "val": 8, "test": 8} and report.classes == 2
+    assert report.problems == {kind: [] for kind in KINDS}
+    assert report.unlabeled == report.no_positives == report.no_negatives == {k: [] for k in report.images}
+    assert report.modes == {"RGB": 40} and report.formats == {"JPEG": 40}
+    assert report.sizes == {"width": [64, 64, 64], "height": [48, 48, 48]}
+
+
+def test_every_planted_file_fault_is_found(folder):
+    root = folder()
+    place = root / "images"
+    for n in (3, 4):
+        (place / f"{n:02d}.jpg").unlink()
+    (place / "05.jpg").write_bytes(b"")
+    (place / "06.jpg").write_bytes((place / "06.jpg").read_bytes()[:-800])
+    (place / "07.jpg").write_text("<html>Photo unavailable</html>")
+    Image.fromarray(noise(8)[:, :, 0].astype(np.float32)).save(place / "08.jpg", "TIFF")
+    shutil.copy(place / "39.jpg", place / "00.jpg")  # a test image among the train images
+    shutil.copy(place / "10.jpg", place / "09.jpg")
+    Image.fromarray(noise(99)).save(place / "unnamed.png")
+    (place / "notes.txt").write_text("no image")
+
+    report = report_of(root)
+    assert {kind: names(lines) for kind, lines in report.problems.items()} == {
+        "missing": ["03.jpg", "04.jpg"],
+        "zero-byte": ["05.jpg"],
+        "truncated": ["06.jpg"],
+        "unreadable": ["07.jpg", "08.jpg"],
+    }
+    assert "floating-point" in report.problems["unreadable"][1]
+    assert names(report.extra) == ["unnamed.png"]
+    found = [[(split, path[-6:]) for split, path in group] for group in report.duplicates]
+    assert found == [[("train", "00.jpg"), ("test", "39.jpg")], [("train", "09.jpg"), ("train", "10.jpg")]]
+    assert len(report.across_splits) == 1
+    assert [text.split(" of ")[0] for text in report.wrong] == ["2", "1", "1", "2", "1"]
+    assert "1 of 16 val and test images have a copy in another split" in report.wrong[-1]
+    assert sum(report.modes.values()) == 34
+
+
+def test_a_rare_copy_across_splits_is_a_note(folder, monkeypatch):
+    root = folder()
+    shutil.copy(root / "images" / "39.jpg", root / "images" / "00.jpg")
+    assert not report_of(root).ok
+    monkeypatch.setattr(audit, "LEAK", 0.1)
+    report = report_of(root)
+    assert (
+        report.ok and len(report.across_splits) == 1 and any("across splits" in text for text in report.odd)
+    )
+
+
+def test_equal_pixels_are_copies_whatever_the_file_says_of_them(folder):
+    root = folder()
+    exif = Image.Exif()
+    exif[0x010E] = "another description"
+    pixels = Image.fromarray(noise(50))
+    pixels.save(root / "images" / "00.jpg", "PNG")
+    pixels.save(root / "images" / "30.jpg", "PNG", exif=exif)
+    report = report_of(root)
+    assert names(path for _, path in report.across_splits[0]) == ["00.jpg", "30.jpg"]
+
+
+def test_images_that_look_alike_small_are_no_copies(folder):
+    """An eighth of a JPEG's size is all the quick look sees."""
+    root = folder()
+    flat = np.full((64, 64, 3), 128, np.uint8)
+    for n in (0, 39):
+        dotted = flat.copy()
+        dotted[10, 10 + n] += 1 + n // 10
+        Image.fromarray(dotted).save(root / "images" / f"{n:02d}.jpg", quality=98)
+    looks = [audit.look_at(root / "images" / name).look for name in ("00.jpg", "39.jpg")]
+    assert looks[0] == looks[1]
+    assert not report_of(root).duplicates
+
+
+def test_labels_are_counted_for_each_split(folder):
+    rows = [f"images/{n:02d}.jpg,train,a;b" for n in range(20)]
+    rows += [f"images/{n:02d}.jpg,val,a{';b' * (n % 2)}" for n in range(20, 30)]
+    rows += [f"images/{n:02d}.jpg,test,{'b' * (n % 2)}" for n in range(30, 40)]
+    root = folder(rows)
+    report = report_of(root, unlabeled="keep")
+    assert report.no_positives == {"train": [], "val": [], "test": ["a"]}
+    assert report.no_negatives == {"train": ["a", "b"], "val": ["a"], "test": []}
+    assert report.unlabeled["test"] == [f"images/{n}.jpg" for n in (30, 32, 34, 36, 38)]
+    assert report.ok and len(report.odd) == 4
+
+    stops = report_of(root)
+    assert not stops.ok and "images have no label" in stops.wrong[0]
+    dropped = report_of(root, unlabeled="drop")
+    assert dropped.ok and dropped.images == {"train": 20, "val": 10, "test": 5, "left out": 5}
+
+
+def test_unknown_labels_are_neither_positive_nor_negative(folder):
+    lines = [
+        f"images/{n:02d}.jpg,{'val' if n > 20 else 'train'},{n % 2},{'?' if n > 5 else 1}" for n in range(40)
+    ]
+    root = folder()
+    (root / "labels.csv").write_text("\n".join(["image,split,a,b", *lines]))
+    report = report_of(root, unlabeled="keep")
+    assert report.no_positives == {"train": [], "val": ["b"]}
+    assert report.no_negatives == {"train": ["b"], "val": []}
+
+
+def test_without_validation_positives_nothing_can_be_chosen(folder):
+    rows = [
+        f"images/{n:02d}.jpg,{'val' if n > 30 else 'train'},{'' if n > 30 else 'ab'[n % 2]}"
+        for n in range(40)
+    ]
+    report = report_of(folder(rows), unlabeled="keep")
+    assert "no val image has a label" in report.wrong
+    everything = report_of(folder(["images/00.jpg,train,a;b"], "other"))
+    assert "there are no val images" in everything.wrong
+
+
+def picture(mode, size=(48, 64)):
+    """A picture of that mode."""
+    colours, grey = Image.fromarray(noise(7, (*size, 3))), Image.fromarray(noise(8, size))
+    if mode == "I;16":
+        return Image.fromarray(noise(9, size).astype(np.uint16) * 257)
+    if mode == "LA":
+        grey.putalpha(Image.fromarray(noise(10, size)))
+        return grey
+    return colours.quantize(16) if mode == "P" else colours.convert(mode)
+
+
+@pytest.fixture
+def odd_files(tmp_path):
+    """The folder of case "gray, CMYK, palette, 16-bit or truncated": every kind, and two files that are broken."""
+    root = tmp_path / "odd"
+    root.mkdir()
+    modes = {"L": "JPEG", "CMYK": "JPEG", "P": "PNG", "RGBA": "PNG", "LA": "PNG", "I;16": "PNG", "1": "PNG"}
+    for mode, form in modes.items():
+        picture(mode).save(root / f"{mode.replace(';', '')}.{form.lower()}", form)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture("RGB").save(root / "rotated.jpeg", exif=exif)
+    picture("RGB", (30, 30)).quantize(8).save(
+        root / "moving.gif", save_all=True, append_images=[picture("L")]
+    )
+    picture("RGB").save(root / "zcut.jpeg")
+    (root / "zcut.jpeg").write_bytes((root / "zcut.jpeg").read_bytes()[:-800])
+    (root / "zempty.png").write_bytes(b"")
+    files = sorted(path.name for path in root.iterdir())
+    rows = [f"{name},{('train', 'val', 'test')[n % 3]},{'ab'[n // 3 % 2]}" for n, name in enumerate(files)]
+    (root / "labels.csv").write_text("\n".join(["image,split,labels", *rows]) + "\n")
+    return root
+
+
+def test_odd_images_are_read_and_broken_ones_reported_before_the_first_epoch(odd_files):
+    report = report_of(odd_files)
+    expected = {"L": 1, "CMYK": 1, "P": 2, "RGBA": 1, "LA": 1, "I;16": 1, "1": 1, "RGB": 1}
+    assert report.modes == expected
+    assert names(report.rotated) == ["rotated.jpeg"] and names(report.animated) == ["moving.gif"]
+    assert names(report.problems["truncated"]) == ["zcut.jpeg"]
+    assert names(report.problems["zero-byte"]) == ["zempty.png"]
+    good = [path for path in sorted(odd_files.glob("[!lz]*.*"))]
+    assert len(good) == 9
+    for path in good:
+        pixels = images.decode(path, 16)
+        assert pixels.shape == (3, 16, 16) and pixels.dtype == np.uint8
+        assert 90 < pixels.mean() < 200 and pixels.std() > 5  # 16 bits are scaled, not cut off
+    with pytest.raises(DataError) as error:
+        data.load("folder", root=odd_files, size=16)
+    assert str(odd_files / "zcut.jpeg") in str(error.value) and str(odd_files / "zempty.png") in str(
+        error.value
+    )
+    assert "moving.gif" not in str(error.value)
+
+    everything = images.Files([*good, odd_files / "zcut.jpeg"], 16)
+    with pytest.raises(DataError, match=r"image 9 cannot be read: .*zcut\.jpeg"):  # in the middle of an epoch
+        list(loading.batches(everything, torch.arange(10).split(5), "cpu"))
+
+
+def test_command_prints_a_table_writes_json_and_says_whether_training_is_right(folder, odd_files, tmp_path):
+    def command(root, *more):
+        line = ["data", "check", "folder", "--root", str(root), "--runs-dir", str(tmp_path / "runs"), *more]
+        return CliRunner().invoke(main, line)
+
+    good = command(folder())
+    assert good.exit_code == 0, good.output
+    assert "24 train, 8 val, 8 test images; 2 classes" in good.output and "fit for training" in good.output
+    assert json.loads((tmp_path / "runs" / "audit" / "photos.json").read_text())["ok"] is True
+
+    bad = command(odd_files, "--json", str(tmp_path / "deep" / "odd.json"), "-d", "min_images", "0")
+    assert bad.exit_code == 1
+    for text in (
+        "zcut.jpeg",
+        "zempty.png",
+        "16 bits: scaled to 8",
+        "first frame is read",
+        "turned as EXIF says",
+    ):
+        assert text in bad.output
+    content = json.loads((tmp_path / "deep" / "odd.json").read_text())
+    assert not content["ok"] and content["modes"]["CMYK"] == 1 and len(content["wrong"]) == 2
+
+    unknown = command(odd_files, "-d", "min_image", "3")
+    assert unknown.exit_code == 1 and "has no option min_image. It has: root, min_images" in unknown.output
+    digits = CliRunner().invoke(main, ["data", "check", "digits", "--root", "x"])
+    assert digits.exit_code == 1 and "has no files" in digits.output
+    typo = CliRunner().invoke(main, ["data", "check", "coco2015", "--root", "x"])
+    assert typo.exit_code == 1 and "'coco2014'" in typo.output
+
+
+def test_missing_files_with_another_suffix_are_pointed_at(folder):
+    root = folder()
+    (root / "images" / "03.jpg").rename(root / "images" / "03.JPG")
+    report = report_of(root)
+    assert any("03.JPG" in text and "missing" in text for text in report.odd)
+
+
+def test_real_photographs_raise_no_alarm(shared):
+    report = check(data.read("folder", root=shared / "data" / "corel5k", min_images=20, unlabeled="drop"))
+    assert report.ok and not any(report.problems.values())
+    assert not report.extra and not report.duplicates and not report.rotated
+    assert report.modes == {"RGB": 4999}

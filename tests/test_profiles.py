@@ -1,0 +1,213 @@
+"""Values of parameters: profiles, what a command gives, and what is asked before a kernel starts."""
+
+import json
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+from click.testing import CliRunner
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from spml_core import data, notebooks, profiles, runner
+from spml_core.cli import main
+
+ROOT = Path(__file__).parents[1]
+TRAINS = """
+dataset: str = "digits"
+root: str | None = None
+data: dict = {}
+methods: list[str] = ["an", "gr"]
+params: dict[str, dict] = {}
+seeds: list[int] = [0, 1, 2]
+epochs: int = 10
+training: dict = {}
+venue: str = "ijcai2024"
+figures_dir: str = "figures"
+"""
+CURVES = 'lr: float = 1e-3\nvenue: str = "ijcai2024"\nfigures_dir: str = "figures"'
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project of two notebooks that nothing may execute."""
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for name, declare in (("01-curves", CURVES), ("07-trains", TRAINS)):
+        cells = [new_markdown_cell(f"# {name}"), new_code_cell(declare, metadata={"tags": ["parameters"]})]
+        nbformat.write(new_notebook(cells=cells), tmp_path / "notebooks" / f"{name}.ipynb")
+    monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [run.result("done") for run in runs])
+    return tmp_path
+
+
+def write(project, text, name="fast"):
+    (project / "notebooks" / f"{name}.yaml").write_text(text)
+
+
+def values(name="fast", **given):
+    return {run.name: run.values for run in runner.plan(parameters=given, profile=name)}
+
+
+def test_a_profile_reaches_what_declares_its_parameters_and_p_goes_before_it(project):
+    write(project, "all: {epochs: 1, seeds: [0], lr: 1e-4}\n07-trains: {epochs: 2, training: {lr: 3e-3}}")
+    found = values()
+    assert found["01-curves"] == {"lr": 1e-4, "venue": "ijcai2024", "figures_dir": "figures/fast"}
+    trains = found["07-trains"]
+    assert (trains["epochs"], trains["seeds"], trains["training"]) == (2, [0], {"lr": 3e-3})
+    assert values(epochs="3")["07-trains"]["epochs"] == 3
+    assert values("quick")["07-trains"]["epochs"] == 10
+
+
+def test_profiles_do_not_overwrite_each_other(project):
+    write(project, "all: {epochs: 1}")
+    fast, quick = runner.plan(profile="fast"), runner.plan()
+    assert {run.folder for run in quick} == {project / "figures"}
+    assert {run.output.parent for run in quick} == {project / "runs" / "notebooks"}
+    assert {run.folder for run in fast} == {project / "figures" / "fast"}
+    assert {run.output.parent for run in fast} == {project / "figures" / "fast" / "notebooks"}
+    (mine,) = runner.plan(["01"], {"figures_dir": str(project / "mine")})
+    assert mine.output == project / "mine" / "notebooks" / "01-curves.ipynb"
+    (put,) = runner.plan(["01"], output_dir="copies", profile="fast")
+    assert put.output == project / "copies" / "01-curves.ipynb"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("all: {epoch: 1}", r"fast.yaml: parameter 'epoch' is not declared by any notebook; .* 'epochs'"),
+        ("07-trains: {lr: 1}", r"parameter 'lr' is not declared by 07-trains"),
+        ("07-train: {epochs: 1}", r"'07-train' is no notebook; .*07-trains"),
+        ("all: {epochs: many}", r"parameter 'epochs' of 07-trains must be int .*'many'"),
+        ("all: {epochs: 1.5}", r"parameter 'epochs' of 07-trains must be int"),
+        ("- epochs", r"must map `all` and names of notebooks"),
+        ("all: 3", r"must map `all` and names of notebooks"),
+        ("all: {", r"fast.yaml is not YAML"),
+    ],
+)
+def test_a_wrong_profile_stops_everything(project, text, message):
+    write(project, text)
+    with pytest.raises(notebooks.NotebookError, match=message):
+        runner.run_notebooks(profile="fast")
+    assert sorted(os.listdir(project)) == ["notebooks"]
+
+
+def test_an_unknown_profile_names_those_there_are(project):
+    write(project, "")
+    with pytest.raises(notebooks.NotebookError, match=r"'papre' is no profile; there are: fast, quick"):
+        profiles.load("papre")
+    assert values() == {n: v | {"figures_dir": "figures/fast"} for n, v in values("quick").items()}
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"methods": ["an", "grr"]}, r"07-trains: unknown method 'grr': did you mean 'gr'"),
+        ({"dataset": "digit"}, r"unknown data set 'digit': did you mean 'digits'"),
+        ({"dataset": "folder"}, r"data set 'folder' needs root .*-p root PATH"),
+        ({"dataset": "folder", "root": "nowhere"}, r"'root': there is no folder .*nowhere"),
+        ({"data": {"trian": 300}}, r"data set 'digits' has no option trian\. It has: .*train"),
+        ({"params": {"em": {"alpha": 1}}}, r"'params' is for 'em', which is not among the methods"),
+        ({"params": {"gr": {"q9": 1}}}, r"q9"),
+        ({"seeds": []}, r"at least one seed"),
+        ({"training": {"batchsize": 3}}, r"batchsize"),
+        ({"training": {"lr": -1}}, r"lr"),
+        ({"venue": "icmll"}, r"unknown venue 'icmll'"),
+    ],
+)
+def test_what_does_not_exist_is_said_before_a_kernel_starts(project, given, message):
+    with pytest.raises(notebooks.NotebookError, match=message):
+        runner.run_notebooks(["07"], given)
+    assert sorted(os.listdir(project)) == ["notebooks"]
+
+
+def test_what_exists_passes(project):
+    given = {
+        "methods": ["an", "em"],
+        "params": {"em": {"alpha": 0.1}},
+        "data": {"train": 30},
+        "venue": "icml",
+    }
+    assert runner.run_notebooks(["07"], given)[0].status == "done"
+
+
+def test_without_names_a_parameter_reaches_the_notebooks_that_declare_it(project):
+    assert values("quick", epochs=3)["07-trains"]["epochs"] == 3
+    with pytest.raises(notebooks.NotebookError, match=r"'epochs' is not declared by 01-curves"):
+        runner.plan(["01", "07"], {"epochs": 3})
+    with pytest.raises(notebooks.NotebookError, match=r"'epoch' is not declared by 01-curves, 07-trains"):
+        values("quick", epoch=3)
+
+
+def test_the_longest_goes_first(project, monkeypatch):
+    order = []
+    monkeypatch.setattr(
+        runner,
+        "_execute",
+        lambda runs, jobs: order.extend(r.name for r in runs) or [r.result("done") for r in runs],
+    )
+    for run, seconds in zip(runner.plan(), (5, 50), strict=True):
+        run.stamp.parent.mkdir(parents=True, exist_ok=True)
+        run.stamp.write_text(json.dumps({"seconds": seconds}))
+    results = runner.run_notebooks(jobs=2)
+    assert order == ["07-trains", "01-curves"] and [r.name for r in results] == order[::-1]
+    order.clear()
+    runner.run_notebooks()
+    assert order == ["01-curves", "07-trains"]
+    order.clear()
+    runner.plan(["01"])[0].stamp.unlink()  # unknown: it may be the longest
+    runner.run_notebooks(jobs=2)
+    assert order == ["01-curves", "07-trains"]
+
+
+def test_list_shows_the_values_of_a_profile_and_states(project):
+    write(project, "all: {epochs: 1}")
+    result = CliRunner().invoke(main, ["figures", "07", "--list", "--profile", "fast"])
+    assert result.exit_code == 0, result.output
+    assert "  state: never run" in result.output
+    assert "  epochs       int              1" in result.output
+
+
+# --- what ships with the project ---
+
+
+@pytest.mark.parametrize("name", ["smoke", "paper"])
+def test_shipped_profiles_fit_the_notebooks(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for run in runner.plan(profile=name):
+        assert run.folder == ROOT / "figures" / name
+        if "epochs" in run.values:
+            # 04 has methods with two stages, an epoch each
+            assert run.values["epochs"] in {"smoke": (1, 2), "paper": (8,)}[name]
+            assert run.values["seeds"] == {"smoke": [0], "paper": [0, 1, 2]}[name]
+
+
+def test_the_papers_profile_asks_for_the_folder(monkeypatch, tmp_path):
+    if "voc2012" not in data.DATASETS:
+        pytest.skip("there is no data set voc2012")
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(notebooks.NotebookError, match=r"'voc2012' needs root"):
+        runner.run_notebooks(profile="paper", output_dir=tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_shared_parameters_are_called_and_typed_alike(path):
+    declared = notebooks.parameters(path)
+    assert {"venue", "formats", "figures_dir"} <= declared.keys()
+    for name in declared.keys() & profiles.SHARED.keys():
+        assert declared[name].type in profiles.SHARED[name]
+    if "epochs" in declared:
+        assert {"dataset", "root", "data", "seeds", "backbone", "training", "runs_dir"} <= declared.keys()
+
+
+@pytest.mark.slow
+def test_every_notebook_runs_in_the_smoke_profile(monkeypatch, tmp_path):
+    """In minutes, with numbers that mean nothing: no claim is looked at."""
+    monkeypatch.chdir(ROOT)
+    where = {"figures_dir": str(tmp_path / "figures"), "runs_dir": str(tmp_path / "runs")}
+    results = runner.run_notebooks((), where, jobs=2, profile="smoke")
+    assert not [result.error for result in results if result.error]
+    assert not [c for r in results for c in r.claims if c["seeds"] and c["verdict"] != "not judged"]
+    assert (tmp_path / "figures" / "notebooks" / "07-distinguishability.ipynb").is_file()
+    page = (tmp_path / "figures" / "index.html").read_text()
+    for name in (name for result in results for name in (*result.figures, *result.tables)):
+        assert f'<figure id="{name}">' in page
