@@ -26,10 +26,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 
-from spml_core import train
+from spml_core import methods, train
 from spml_core.executors import outcomes
 from spml_core.paths import locate
-from spml_core.runs import Experiment, Run, run, run_all
+from spml_core.runs import FORMAT, Experiment, Run, run, run_all
 from spml_core.space import Range, Space, label, read, write_preset
 
 __all__ = ["Found", "Space", "read", "search"]
@@ -82,16 +82,22 @@ def search(
         RuntimeError: workers were lost; raised when all others are finished.
     """
     space.check()
-    root = locate(root)
+    shared, root = storage is not None, locate(root)
+    if shared and "://" not in storage:
+        raise ValueError(f"storage is the URL of a database, such as sqlite:///searches.db; got {storage!r}")
     first = Experiment(**space.fields(space.probes()[0])).resolved()
-    key = first.key(first.load_data(root / "cache"))
+    data = first.load_data(root / "cache")
+    key = [FORMAT, data.fingerprint, methods.source_digest(first.method)]
     folder = root / "search"
     folder.mkdir(parents=True, exist_ok=True)
-    shared = storage is not None
     storage = storage or str(folder / f"{space.name}.journal")
     with _quiet(), nullcontext() if shared else _alone(folder / f"{space.name}.lock"):
-        study = _open(space, storage)
-        _same_search(study, space, key, storage)
+        try:
+            study = _open(space, storage)
+        except Exception as error:  # of the URL, the driver or the server
+            where = "the database" if shared else storage  # a URL may hold a password
+            raise ValueError(f"cannot open {where} ({type(error).__name__}): {error}") from error
+        _same_search(study, space, key)
         _repeat_interrupted(study, shared)
         _enqueue_grid(study, space)
         _make_trials(study, space, executor, root, storage, progress)
@@ -125,7 +131,7 @@ def _finish(study, space: Space, executor, root: Path, storage: str, progress: b
     counts = Counter(map(_kind, study.trials))
     if not counts["complete"]:
         reasons = {trial.user_attrs["error"]: None for trial in study.trials if "error" in trial.user_attrs}
-        raise ValueError(f"none of {space.budget} trials of {storage} succeeded: {'; '.join(reasons)}")
+        raise ValueError(f"none of {space.budget} trials succeeded: {'; '.join(reasons)}")
     best = study.best_trial
     chosen = space.values(best.params)
     fields = space.fields(chosen)
@@ -221,7 +227,7 @@ def _open(space: Space, storage: str, seed: int | None = None):
     )
 
 
-def _same_search(study, space: Space, key: str, storage: str) -> None:
+def _same_search(study, space: Space, key: list) -> None:
     """Raise ValueError if the study of that name compares something else."""
     tried = {n: d.model_dump() if isinstance(d, Range) else d for n, d in space.space.items()}
     own = {
@@ -237,8 +243,8 @@ def _same_search(study, space: Space, key: str, storage: str) -> None:
     elif known != own:
         changed = ", ".join(name for name in own if known.get(name) != own[name])
         raise ValueError(
-            f"{storage} holds a search {space.name!r} with another {changed}: its trials cannot be compared with new "
-            "ones. Give this search another name, or delete that one"
+            f"there is a search {space.name!r} with another {changed}: its trials cannot be compared with new ones. "
+            "Give this search another name, or delete that one"
         )
 
 
