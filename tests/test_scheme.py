@@ -85,6 +85,20 @@ def test_a_drawn_scheme_written_and_read_is_itself(tmp_path, observe):
     assert manifest.read(tmp_path / "m.csv").splits.count("test") == 5
 
 
+def test_the_published_draw_runs_through_train_and_val_together():
+    whole = some_parts()["val"].full, some_parts()["train"].full[:5]
+    full = np.concatenate(whole)
+    rows = {"train": np.array([0, 3, 4, 7, 8, 9]), "val": np.array([1, 2, 5, 6])}
+    parts = {k: Part(None, full[r], tuple(f"{n}.jpg" for n in r), None, r) for k, r in rows.items()}
+    drawn = scheme.draw({"drop": 0.5}, parts, "abcd", 1200, "cole2021")
+    expected = labels.drop(full, 0.5, 1200, "cole2021")
+    assert all((drawn[split] == expected[r]).all() for split, r in rows.items())
+    alone = scheme.draw((1, 0), {"train": parts["train"]}, "abcd", 1, "per_image")
+    assert (
+        alone["train"] == labels.observe(full[rows["train"]], 1, 0, 1, "per_image", parts["train"].ids)
+    ).all()
+
+
 def test_weights_are_counted_on_the_training_images():
     parts = some_parts()
     weights = labels.class_weights(parts["train"].full, "frequency")
@@ -114,11 +128,13 @@ def test_labels_alone_need_no_image(monkeypatch):
         splits=["train", "val", "train"],
         full=np.eye(3, 2, dtype=np.int8),
         known=np.ones((3, 2), bool),
+        divided=True,
     )
     monkeypatch.setattr(digits, "read", lambda root, size=3: listing, raising=False)
     classes, parts = scheme.truth("digits", root="anywhere")
     assert classes == ("x", "y") and parts["train"].ids == ("a", "c") and set(parts) == {"train", "val"}
     assert parts["train"].full.tolist() == [[1, 0], [0, 0]] and parts["train"].known.all()
+    assert parts["train"].rows.tolist() == [0, 2] and parts["val"].rows.tolist() == [1]
     with pytest.raises(DataError, match=r"'digits'.*colour.*root, size"):
         scheme.truth("digits", root="anywhere", colour=1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
     read = getattr(import_module(f"spml_core.data.{name}"), "read", None)
     if read is None:
         found = load(name, **options)
-        return found.classes, {k: Part(None, p.full, p.ids, p.known) for k, p in found.parts.items()}
+        return found.classes, {k: replace(part, inputs=None) for k, part in found.parts.items()}
     try:
         signature(read).bind(**options)
     except TypeError as error:
@@ -107,6 +108,8 @@ def draw(
         return {split: agreeing(read.rows(part.ids, split), part, classes) for split, part in wanted.items()}
     if isinstance(observe, dict) and isinstance(observe.get("weights"), str):
         observe = observe | {"weights": labels.class_weights(parts["train"].full, observe["weights"])}
+    if "val" not in wanted:
+        return {"train": _draw(observe, parts["train"], seed, protocol)}
     return draw_together(lambda part: _draw(observe, part, seed, protocol), wanted)
 
 

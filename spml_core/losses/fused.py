@@ -42,6 +42,31 @@ def fused(
         return _by_blocks(fast, z, labels, constants, reduction)[0]
 
 
+def joint(direct: Callable, plain: Callable, *inputs: Tensor) -> Tensor:
+    """A scalar loss of several tensors that each may need a gradient, as the estimates of labels beside the logits.
+
+    direct(*inputs) is (loss, [its derivative by each input]); plain(*inputs) is the same loss in operations that
+    autograd can follow, for second derivatives, torch.func and torch.compile.
+    """
+    if torch.compiler.is_compiling() or _functorch():
+        return plain(*inputs)
+    return _Joint.apply(direct, plain, *inputs)
+
+
+def is_eager_cpu(z: Tensor) -> bool:
+    """Whether z has values to look at here and now: it is neither traced nor transformed, nor elsewhere."""
+    return (
+        z.device.type == "cpu" and type(z) is Tensor and not (torch.compiler.is_compiling() or _functorch())
+    )
+
+
+def row_blocks(z: Tensor) -> list[slice]:
+    """The rows of z in pieces whose temporaries stay in a processor's cache, or keep a device busy."""
+    block = BLOCK * torch.get_num_threads() if z.device.type == "cpu" else DEVICE_BLOCK
+    rows = max(block * z.shape[0] // max(z.numel(), 1), 1)
+    return [slice(start, start + rows) for start in range(0, z.shape[0], rows)]
+
+
 _functorch = torch._C._are_functorch_transforms_active
 
 # Entries a block: on a CPU few enough (for each thread) for a dozen temporaries in its second-level cache, elsewhere
@@ -56,11 +81,8 @@ def _by_blocks(
     if torch.compiler.is_compiling() or z.numel() <= BLOCK:
         loss, slope = formula(z, labels, *constants)
         return reduce(loss, reduction), slope
-    block = BLOCK * torch.get_num_threads() if z.device.type == "cpu" else DEVICE_BLOCK
-    rows = max(block * z.shape[0] // z.numel(), 1)
     slope, losses = torch.empty_like(z), []
-    for start in range(0, z.shape[0], rows):
-        part = slice(start, start + rows)
+    for part in row_blocks(z):
         here = (c[part] if isinstance(c, Tensor) else c for c in constants)
         loss, slope[part] = formula(z[part], labels[part], *here)
         losses.append(loss if reduction == "none" else loss.sum())
@@ -86,3 +108,22 @@ class _Fused(torch.autograd.Function):
         if ctx.mean:
             grad = grad / z.numel()
         return grad * slope, None, None, None, None, None
+
+
+class _Joint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, direct, plain, *inputs):
+        loss, slopes = direct(*inputs)
+        ctx.plain = plain
+        ctx.save_for_backward(*inputs, *slopes)
+        return loss
+
+    @staticmethod
+    def backward(ctx, grad):
+        number, needed = len(ctx.saved_tensors) // 2, ctx.needs_input_grad[2:]
+        inputs, slopes = ctx.saved_tensors[:number], ctx.saved_tensors[number:]
+        if torch.is_grad_enabled():  # create_graph=True: the caller wants to differentiate once more
+            wanted = [x for x, need in zip(inputs, needed, strict=True) if need]
+            found = iter(torch.autograd.grad(ctx.plain(*inputs), wanted, grad, create_graph=True))
+            return None, None, *(next(found) if need else None for need in needed)
+        return None, None, *(grad * s if need else None for s, need in zip(slopes, needed, strict=True))

@@ -21,8 +21,8 @@ def ll_r(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -
         k: >= 0, how many labels of the batch; the method counts them from its rate.
     """
     z, labels = prepare(logits, observed)
-    kept = ~large_losses(logits, observed, k=k)
-    return weighted_an(z, labels, kept.to(z.dtype), log_floor=0.0, reduction=reduction)
+    kept = 1 - large_losses(z, labels, k=k).to(z.dtype)
+    return weighted_an(z, labels, kept, log_floor=0.0, reduction=reduction)
 
 
 def ll_ct(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -> Tensor:
@@ -33,4 +33,5 @@ def ll_ct(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") 
     Args:
         k: >= 0, how many labels of the batch.
     """
-    return an(logits, as_positive(observed, large_losses(logits, observed, k=k)), reduction=reduction)
+    z, labels = prepare(logits, observed)
+    return an(z, as_positive(labels, large_losses(z, labels, k=k)), reduction=reduction)

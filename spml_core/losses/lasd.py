@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -82,6 +81,13 @@ def consistency(logits: Tensor) -> Tensor:
     Args:
         logits: (views, N, C).
     """
-    p = torch.sigmoid(logits if logits.dtype == torch.float64 else logits.float())
-    pairs = [((one - other) ** 2).mean() for one, other in combinations(p.unbind(), 2)]
-    return sum(pairs) if pairs else p.sum() * 0
+    z = (logits if logits.dtype == torch.float64 else logits.float()).transpose(0, 1)  # (N, views, C)
+    num_images, _, num_classes = z.shape
+    return fused(_distance_and_slope, z, z.detach(), reduction="sum") / (num_images * num_classes)
+
+
+def _distance_and_slope(z: Tensor, _):
+    """Of V views the squared distances of all pairs add up to sum_i (V p_i - sum_j p_j)^2 / V."""
+    p = torch.sigmoid(z)
+    apart = z.shape[1] * p - p.sum(1, keepdim=True)
+    return apart**2 / z.shape[1], 2 * apart * p * (1 - p)

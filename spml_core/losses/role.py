@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from spml_core.losses.common import check_range, prepare
-from spml_core.losses.fused import fused
+from spml_core.losses.fused import fused, joint, row_blocks
 from spml_core.losses.pseudo import log_and_slope
-from spml_core.losses.unknown import penalty_of
+from spml_core.losses.unknown import check_expected, penalty_of
 
 
 def role(
@@ -38,6 +40,14 @@ def role(
     z, labels = prepare(logits, observed)
     check_range("log_floor", log_floor, 0, 1)
     y = prepare(estimates, observed)[0].to(z.dtype)
+    plain = partial(_role, labels=labels, k=expected_positives, log_floor=log_floor)
+    if log_floor:
+        return plain(z, y)
+    check_expected(expected_positives, z.shape[-1])
+    return joint(partial(_role_and_slopes, labels=labels, k=expected_positives), plain, z, y)
+
+
+def _role(z: Tensor, y: Tensor, labels: Tensor, k: float, log_floor: float) -> Tensor:
     positive, crossed = labels.clamp(min=0), 1 + labels.clamp(max=0)  # a verified negative has no cross term
     both = 1 + labels.abs()
     p, q = torch.sigmoid(z), torch.sigmoid(y)
@@ -45,8 +55,26 @@ def role(
     for own, own_p, target in ((z, p, q), (y, q, p)):
         true = torch.addcmul(positive, target.detach(), crossed)
         total = total + fused(_fit_and_slope, own, true, both, log_floor, reduction="mean")
-        total = total + penalty_of(own_p, expected_positives)
+        total = total + penalty_of(own_p, k)
     return total / 2
+
+
+def _role_and_slopes(z: Tensor, y: Tensor, labels: Tensor, k: float):
+    """`_role` without a floor, and its derivatives by z and y: those of the penalties know the whole batch."""
+    probs = torch.sigmoid(z), torch.sigmoid(y)
+    gaps = [(p.sum(dim=-1).mean() - k) / z.shape[-1] for p in probs]
+    total, slopes = torch.zeros_like(gaps[0]), (torch.empty_like(z), torch.empty_like(y))
+    for part in row_blocks(z):
+        seen = labels[part]
+        positive, crossed, both = seen.clamp(min=0), 1 + seen.clamp(max=0), 1 + seen.abs()
+        for own, p, other, gap, slope in zip((z, y), probs, reversed(probs), gaps, slopes, strict=True):
+            x, own_p = own[part], p[part]
+            true = torch.addcmul(positive, other[part], crossed)
+            total += (both - true).mul_(x).addcmul_(both, logsigmoid(x), value=-1).sum()
+            pull = (1 - own_p).mul_(2 * gap).add_(both)  # the penalty's slope is 2 gap p (1 - p)
+            torch.mul(pull, own_p, out=slope[part]).sub_(true)
+    share = 0.5 / z.numel()
+    return total * share + sum(gap**2 for gap in gaps) / 2, [slope.mul_(share) for slope in slopes]
 
 
 def _fit_and_slope(z: Tensor, true: Tensor, both: Tensor, log_floor: float):

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 from spml_core.losses.common import prepare
+from spml_core.losses.fused import is_eager_cpu
 
 
 def as_positive(observed: Tensor, positive: Tensor) -> Tensor:
     """`observed` with the unobserved labels of a mask set to 1; an observed label stays what it is."""
+    if observed.is_floating_point():  # a `where` takes five times as long
+        return observed + positive * (1 - observed.abs())
     return torch.where(positive & (observed == 0), 1, observed)
 
 
@@ -36,12 +39,27 @@ def large_losses(logits: Tensor, observed: Tensor, *, k: int) -> Tensor:
     if k == 0:
         return torch.zeros_like(z, dtype=torch.bool)
     z = torch.where(labels == 0, z.detach(), -torch.inf).flatten()
+    if is_eager_cpu(z):
+        return _largest(z, k).view(logits.shape)
     # Both give the k-th largest; on a CPU sorting the k largest pays off while they are few.
     few = z.device.type != "cpu" or 16 * k <= z.numel()
     last = z.topk(k).values[-1] if few else z.kthvalue(z.numel() - k + 1).values
     above, tied = z > last, (z == last) & (last > -torch.inf)
     room = k - above.sum()
     return (above | (tied & (tied.cumsum(0, dtype=torch.int32) <= room))).view(logits.shape)
+
+
+def _largest(z: Tensor, k: int) -> Tensor:
+    """The k largest entries above minus infinity of a vector on the CPU, as a mask; NumPy's partition is quickest."""
+    values = z.numpy()
+    ordered = values.copy()
+    ordered.partition(len(values) - k)
+    last = ordered[-k]
+    mask = values >= last if last > -math.inf else values > last
+    surplus = int(mask.sum()) - k
+    if surplus > 0:  # ties with the k-th: the last ones go
+        mask[(values == last).nonzero()[0][-surplus:]] = False
+    return torch.from_numpy(mask)
 
 
 def count_of(share: float, total: int) -> int:

@@ -108,15 +108,18 @@ def expected_positives_penalty(logits: Tensor, expected_positives: float | None)
 
 def penalty_of(p: Tensor, expected_positives: float | None) -> Tensor:
     """`expected_positives_penalty` of probabilities."""
-    num_classes = p.shape[-1]
-    k = expected_positives
+    check_expected(expected_positives, p.shape[-1])
+    predicted = p.sum(dim=-1).mean()
+    return ((predicted - expected_positives) / p.shape[-1]) ** 2
+
+
+def check_expected(k: float | None, num_classes: int) -> None:
+    """Raise ValueError unless k is in (0, C]."""
     if isinstance(k, str | None) or not 0 < k <= num_classes:
         raise ValueError(
             f"expected_positives must be in (0, {num_classes}], the mean number of true labels of an image, got {k!r}: "
             "estimate it from fully labelled images, e.g. full.sum(axis=1).mean() of the validation set"
         )
-    predicted = p.sum(dim=-1).mean()
-    return ((predicted - k) / num_classes) ** 2
 
 
 def lp_norm(parameters: Iterable[Tensor], p: int) -> Tensor:

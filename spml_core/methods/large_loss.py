@@ -84,9 +84,10 @@ class LLCp(Memory):
     def forward(self, logits, observed, step):
         index = self.rows(step, logits)
         corrected = self.corrected[index]
+        labels = losses.as_positive(observed.to(logits.dtype), corrected)
         if step.epoch > 1:
             k = count_of(self.hyperparameters["delta"], logits.numel())
-            known = losses.as_positive(observed, corrected)
-            corrected = corrected | losses.large_losses(logits, known, k=k)
-            self.corrected[index] = corrected
-        return losses.an(logits, losses.as_positive(observed, corrected))
+            new = losses.large_losses(logits, labels, k=k)
+            self.corrected[index] = corrected | new
+            labels = losses.as_positive(labels, new)
+        return losses.an(logits, labels)
