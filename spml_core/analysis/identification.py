@@ -177,7 +177,7 @@ def pseudo_label_accuracy(assigned, observed, full, label: int, known=None) -> P
 
 
 def highest(scores, observed, share: float) -> np.ndarray:
-    """(N, C) bool: the `share` of the unobserved labels of each class with the highest scores (EM App. D), rounded down.
+    """(N, C) bool: the `share` of each class's unobserved labels with the highest scores (EM App. D), rounded down.
 
     Of equal scores the first rows are taken. `highest(full, observed, share)` is the best that any scores could do.
 
