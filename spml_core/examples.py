@@ -62,6 +62,24 @@ def predict(run: Run, dataset: Dataset, split: str, rows: Sequence[int]) -> np.n
     return expit(train.predict(model.to(device), inputs, device).astype(float))
 
 
+def summary(probs, full, observed) -> dict[str, float]:
+    """Of missing positives: `mean` probability, share `found` (above 0.5), and share `first`, above all negatives.
+
+    Args:
+        probs, full, observed: (n, C). The negatives are those of the same image; equal scores do not count as above.
+
+    Raises:
+        ValueError: no positive is missing.
+    """
+    probs, positive = np.asarray(probs), np.asarray(full) == 1
+    missing = positive & (np.asarray(observed) == 0)
+    if not missing.any():
+        raise ValueError("no positive is missing: there is nothing to find")
+    above = probs > np.where(positive, -np.inf, probs).max(1, keepdims=True)
+    rates = {"mean": probs, "found": probs > 0.5, "first": above}
+    return {name: float(values[missing].mean()) for name, values in rates.items()}
+
+
 def table(
     probs: Mapping[str, np.ndarray],
     full,

@@ -40,6 +40,16 @@ def test_bars_of_an_image():
     assert few["kind"].tolist() == ["positive"] * 4  # true labels are never left out
 
 
+def test_summary_of_missing_positives():
+    full = np.array([[1, 1, 0, 0], [1, 0, 1, 1], [1, 1, 0, 0]])
+    observed = np.array([[1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]])
+    probs = np.array([[0.1, 0.4, 0.3, 0.2], [0.9, 0.6, 0.8, 0.1], [0.9, 0.6, 0.6, 0.0]])
+    found = examples.summary(probs, full, observed)  # 0.4; 0.8 and 0.1; 0.6, which a negative equals
+    assert found == pytest.approx({"mean": 1.9 / 4, "found": 2 / 4, "first": 2 / 4})
+    with pytest.raises(ValueError, match="no positive is missing"):
+        examples.summary(probs, observed, observed)
+
+
 def test_drawn_and_predicted_as_trained(tmp_path):
     experiment = Experiment(method="an", data=SMALL, epochs=2)
     found, dataset = run(experiment, tmp_path, progress=False), data.load("digits", **SMALL)
