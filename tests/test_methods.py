@@ -183,6 +183,15 @@ def test_gr_schedule(schedule, epoch, moment):
     torch.testing.assert_close(method(logits, observed, step), losses.gr(logits, observed, **moment))
 
 
+@pytest.mark.parametrize("schedule", ["code", "paper"])
+def test_gr_q3_that_varies(schedule):
+    method = build("gr", num_classes=5, q3=[0.2, 1.0], schedule=schedule)
+    assert [method.q3_at(Step(epoch, 4)) for epoch in (1, 2, 4)] == pytest.approx([0.4, 0.6, 1.0])
+    logits, observed = batch()
+    fixed = build("gr", num_classes=5, q3=0.6, schedule=schedule)
+    assert torch.equal(method(logits, observed, Step(2, 4)), fixed(logits, observed, Step(2, 4)))
+
+
 def test_gr_defaults_to_the_code_that_made_the_tables():
     assert methods.defaults("gr")["schedule"] == "code"
     assert build("gr", 5).at(Step(1, 10)) == pytest.approx({"w": 0, "b": -2, "mu": 0.53, "sigma": 1.85})
@@ -214,6 +223,8 @@ BAD_GR = [
     {"mu": (0.5, math.nan)},
     {"mu": ("0.5", "0.8")},
     {"schedule": "papr"},
+    {"q3": (0.5, -0.1)},
+    {"q3": (0.1, 0.5, 1.0)},
 ]
 
 

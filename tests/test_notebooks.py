@@ -1,6 +1,7 @@
 """The notebooks: what each must look like, and that what they find is what they say."""
 
 import ast
+import dataclasses
 import hashlib
 import json
 import os
@@ -24,7 +25,8 @@ SEEDS = (0, 1, 2)  # the notebooks' own
 
 def test_there_are_notebooks():
     assert {path.stem for path in PATHS} >= {
-        "01-losses-and-gradients", "02-missing-labels", "06-k-hat-assumptions", "07-distinguishability"
+        "01-losses-and-gradients", "02-missing-labels", "04-ablation", "05-hyperparameters", "06-k-hat-assumptions",
+        "07-distinguishability", "11-backbones",
     }  # fmt: skip
     numbers = [path.stem[:2] for path in PATHS]
     assert len(set(numbers)) == len(numbers)
@@ -80,7 +82,7 @@ def test_parameters_are_annotated_commented_literals(code, tree):
         assert re.search(r"#\s*\S", lines[node.end_lineno - 1][node.end_col_offset :]), ast.unparse(node)
         names.append(node.target.id)
     assert "figures_dir" in names
-    trains = called(tree, "run") or called(tree, "run_all")
+    trains = [call for name in ("run", "run_all", "sweep") for call in called(tree, name)]
     assert ("runs_dir" in names) == bool(trains)
 
 
@@ -276,6 +278,31 @@ def test_missing_labels_of_photographs(headline, shared):
 
 
 @pytest.mark.slow
+def test_ablation(headline):
+    numbers = headline("04-ablation")
+    whole, terms = numbers["test mAP, GR with k̂, v, L"], numbers["test mAP, GR with L"]
+    assert whole > numbers["test mAP, AN"] + 3 and terms > numbers["test mAP, AN"] + 2
+    assert min(numbers["test mAP, Hill"], numbers["test mAP, Hill−"]) > numbers["test mAP, AN"]
+    assert len(numbers["claims"]) == 13
+
+
+@pytest.mark.slow
+def test_hyperparameters(headline):
+    numbers = headline("05-hyperparameters")
+    assert numbers["test mAP, bce"] > numbers["test mAP, gr"] > numbers["test mAP, an"] + 3
+    assert numbers["spread of GR over mu(T) and sigma(T), points"] > 0
+    assert len(numbers["claims"]) == 15
+
+
+@pytest.mark.slow
+def test_backbones(headline):
+    numbers = headline("11-backbones")
+    for backbone in ("digits_cnn", "test_byobnet", "test_resnet"):
+        baseline = one(numbers, "test mAP, an", backbone)
+        assert one(numbers, "test mAP, em", backbone) > baseline < one(numbers, "test mAP, gr", backbone)
+
+
+@pytest.mark.slow
 def test_k_hat_assumptions(headline):
     numbers = headline("06-k-hat-assumptions")
     assert one(numbers, "Spearman", "FN ratio") >= 0.95  # pooled over the seeds
@@ -284,6 +311,8 @@ def test_k_hat_assumptions(headline):
     assert one(numbers, "fitted w") > 5
     assert one(numbers, "fitted b") < 0
     assert one(numbers, "FN share") == pytest.approx(0.057, abs=0.006)
+    assert one(numbers, "mAP", "fit throughout") < one(numbers, "mAP", "towards the fit")
+    assert all(one(numbers, "lost by a biased draw", f", {m}") > 1 for m in ("an", "em", "gr"))
 
 
 @pytest.mark.slow
@@ -292,6 +321,20 @@ def test_distinguishability(headline):
     assert one(numbers, "smallest", "gr - an") > 0.1
     assert 0 < one(numbers, "Wasserstein", ", an,") < one(numbers, "Wasserstein", ", gr,") < 1
     assert one(numbers, "p < 0.1, gr") < one(numbers, "p < 0.1, an")
+    assert one(numbers, "classes", "distance", "gr") == 10
+    for method in ("em", "gr"):
+        assert one(numbers, "classes", "gain", f", {method}") >= 8
+
+
+@pytest.mark.slow
+def test_loss_landscape(headline):
+    numbers = headline("08-loss-landscape")
+    assert one(numbers, "points") == 25 * 25
+    own = {m: one(numbers, "rise of own loss", f", {m}") for m in ("an", "em", "gr", "bce")}
+    common = {m: one(numbers, "rise of full-label BCE at", f", {m}") for m in own}
+    assert own["em"] < own["gr"] < own["an"] / 2
+    assert all(0.7 < common[m] / common["an"] < 1.3 for m in common)
+    assert own["bce"] == common["bce"]
 
 
 @pytest.mark.slow
@@ -348,11 +391,12 @@ def test_figures_on_disk(executed):
 
 @pytest.mark.slow
 def test_notebooks_share_their_runs(executed):
-    """06 and 07 want the same three GR runs; each was trained once, and nothing unfinished is left."""
-    runs = [folder.name for folder in (executed / "runs").iterdir() if (folder / "summary.json").is_file()]
-    assert sorted(name.rsplit("-", 1)[0] for name in runs if "-gr-" in name) == [
-        f"digits-gr-s{seed}" for seed in SEEDS
-    ]
+    """Several notebooks want the same three GR runs; each was trained once, and nothing unfinished is left."""
+    runs = [folder for folder in (executed / "runs").iterdir() if (folder / "summary.json").is_file()]
+    configs = [json.loads((folder / "config.json").read_text()) for folder in runs]
+    usual = dataclasses.asdict(Experiment(dataset="digits", method="gr").resolved())
+    usual = json.loads(json.dumps(usual | {"seed": None}))
+    assert sorted(c["seed"] for c in configs if c | {"seed": None} == usual) == list(SEEDS)
     assert not [item for item in (executed / "runs" / "partial").glob("*") if item.is_dir()]
 
 

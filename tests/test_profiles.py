@@ -176,7 +176,7 @@ def test_shipped_profiles_fit_the_notebooks(name, monkeypatch):
     for run in runner.plan(profile=name):
         assert run.folder == ROOT / "figures" / name
         if "epochs" in run.values:
-            # 2 where a method has a second stage.
+            # 04 has methods with two stages, an epoch each
             assert run.values["epochs"] in {"smoke": (1, 2), "paper": (8,)}[name]
             assert run.values["seeds"] == {"smoke": [0], "paper": [0, 1, 2]}[name]
 

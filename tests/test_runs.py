@@ -24,7 +24,7 @@ from PIL import Image
 
 from spml_core import losses, methods, models, train
 from spml_core.data import labels
-from spml_core.runs import Experiment, Run, run, run_all
+from spml_core.runs import NOT_IN_KEY, Experiment, Run, protocol, run, run_all, table
 
 COLORS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 
@@ -262,6 +262,15 @@ def test_relative_root_is_in_the_project(small, tmp_path, monkeypatch):
         {"batch_size": 9},
         {"lr": 1e-4},
         {"stop_drop": 2.0},
+        {"linear_epochs": 1},
+        {"linear_lr": 0.1},
+        {"linear_init": 1, "epochs": 2},
+        {"accumulate": 2},
+        {"head_lr_factor": 10},
+        {"weight_decay": 1e-4},
+        {"schedule": "one_cycle"},
+        {"ema": 0.99},
+        {"flip": True},
         {"precision": "bf16-mixed"},
         {"dataset": "digits", "root": None, "data": {}},
     ],
@@ -275,18 +284,28 @@ def test_every_field_is_in_the_key(small, key, change):
 def test_every_field_was_asked_about():
     """A new field of `Experiment` has to be put into the test above, or among those that change no result."""
     asked = {"method", "params", "seed", "data", "observe", "protocol", "val_labels", "backbone", "epochs",
-             "batch_size", "lr", "stop_drop", "precision", "dataset", "mode"}  # fmt: skip
-    assert {field.name for field in dataclasses.fields(Experiment)} == asked | {
-        "root",
-        "accelerator",
-        "threads",
-    }
+             "batch_size", "lr", "stop_drop", "precision", "dataset", "mode", "linear_epochs", "linear_lr",
+             "linear_init", "accumulate", "head_lr_factor", "weight_decay", "schedule", "ema", "flip"}  # fmt: skip
+    own_test = {"pretrained"}
+    fields = {field.name for field in dataclasses.fields(Experiment)}
+    assert fields == asked | own_test | set(NOT_IN_KEY)
+
+
+def test_pretrained_weights_are_in_the_key(small, key, monkeypatch):
+    from spml_core.data import features
+
+    monkeypatch.setattr(features, "weights_id", lambda backbone: "one")
+    scratch, one = key(small(backbone="resnet10t")), key(small(backbone="resnet10t", pretrained=True))
+    monkeypatch.setattr(features, "weights_id", lambda backbone: "two")
+    assert len({scratch, one, key(small(backbone="resnet10t", pretrained=True))}) == 3
 
 
 def test_place_device_and_threads_are_not_in_the_key(small, key, pictures, tmp_path):
     copied = shutil.copytree(pictures, tmp_path / "elsewhere" / "pictures")
     assert key(small()) == key(small(root=str(copied)))
     assert key(small()) == key(small(accelerator="auto")) == key(small(threads=2))
+    others = {"compile": True, "channels_last": False, "tf32": False, "tuned_on": "val, clean"}
+    assert all(key(small()) == key(small(**{name: value})) for name, value in others.items())
 
 
 def test_root_may_be_given_as_path_or_relative(small, key, pictures, tmp_path, monkeypatch):
@@ -420,15 +439,15 @@ def test_interrupted_run_is_absent_and_trained_anew(small, tmp_path, monkeypatch
     assert not [path for path in (root / "partial").iterdir() if path.is_dir()]
 
 
-@pytest.mark.parametrize("file", ["save_file", "save_weights", "_write_json"])
+@pytest.mark.parametrize("file", ["save_file", "save_weights", "write_json"])
 def test_crash_while_writing_leaves_no_run(small, tmp_path, monkeypatch, file):
-    from spml_core import runs
+    from spml_core import records
 
     def fail(*args, **options):
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, file, fail)
+        patch.setattr(records, file, fail)
         with pytest.raises(OSError, match="disk full"):
             run(small(), root=tmp_path)
     assert [path.name for path in tmp_path.iterdir() if "-an-" in path.name] == []
@@ -518,6 +537,19 @@ def test_killed_run_is_trained_anew_and_once_by_two_processes(small, tmp_path):
         ({"stop_drop": -1}, "stop_drop.*-1"),
         ({"threads": -1}, "threads.*-1"),
         ({"precision": "33"}, "precision.*33"),
+        ({"linear_epochs": -1}, "linear_epochs.*-1"),
+        ({"linear_lr": 0}, "linear_lr.*0"),
+        ({"linear_init": 1}, "linear_init.*below epochs=1"),
+        ({"accumulate": 0}, "accumulate.*0"),
+        ({"head_lr_factor": 0}, "head_lr_factor.*0"),
+        ({"weight_decay": -1}, "weight_decay.*-1"),
+        ({"schedule": "cosine"}, "schedule.*'cosine'.*one_cycle"),
+        ({"ema": 1.0}, "ema.*1.0"),
+        ({"flip": "no"}, "flip.*'no'"),
+        ({"pretrained": True}, "digits_cnn.*pretrained"),
+        ({"mode": "linear", "backbone": "resnet10t", "flip": True}, "flip.*end_to_end"),
+        ({"mode": "linear", "backbone": "resnet10t", "linear_epochs": 1}, "linear_epochs.*end_to_end"),
+        ({"method": "em_apl", "epochs": 6, "linear_epochs": 5}, "warmup=5"),
         ({"accelerator": "gpuu"}, "accelerator.*gpuu"),
     ],
     ids=str,
@@ -692,3 +724,122 @@ def test_digits_by_default(tmp_path, monkeypatch):
     assert found.path.name.startswith("digits-gr-s0-") and found.classes == list("0123456789")
     assert found.config["lr"] == 3e-3 and found.config["batch_size"] == 64 and found.config["threads"] == 1
     assert found.logits("test").shape == (30, 10)
+
+
+# --- protocols, and what may be compared ---
+
+
+def test_a_result_says_by_which_rules(small, tmp_path):
+    """Case 27: which validation labels and stop rule, what settings were tuned on; asking changes no experiment."""
+    base = small(epochs=2)
+    before = dataclasses.asdict(base)
+    runs = [
+        run(
+            dataclasses.replace(base, val_labels=v, stop_drop=d, tuned_on="val, clean"),
+            root=tmp_path,
+            progress=False,
+        )
+        for v in ("clean", "observed")
+        for d in (None, 2.0)
+    ]
+    assert dataclasses.asdict(base) == before
+    with pytest.warns(
+        UserWarning, match=r"one protocol.*val_labels: \"clean\" and \"observed\"; stop_drop: null and 2"
+    ):
+        rows = table(runs)
+    assert rows.val_labels.tolist() == ["clean", "clean", "observed", "observed"]
+    assert rows.stop_rule.tolist()[:2] == ["never", "more than 2 mAP points below the best"]
+    assert set(rows.tuned_on) == {"val, clean"}
+
+
+def test_runs_of_one_protocol_are_compared_without_a_warning(small, tmp_path, recwarn):
+    runs = [run(small(method=m), root=tmp_path, progress=False) for m in ("an", "em", "bce")]
+    assert table(runs).method.tolist() == ["an", "em", "bce"]  # an oracle may see more
+    assert not [w for w in recwarn if "protocol" in str(w.message)]
+
+
+@pytest.mark.parametrize("name", ["role", "em", "gr", "hill", "lasd"])
+@pytest.mark.parametrize("dataset", [None, "voc2012", "coco2014", "nuswide", "cub200"])
+def test_protocols_of_the_papers_are_experiments(name, dataset):
+    fields = {"batch_size": 8, "lr": 1e-5, "epochs": 10} | protocol(name, dataset)
+    found = Experiment(dataset="folder", root="x", **fields).resolved()
+    assert found.backbone.startswith("resnet50") and found.pretrained and found.data == {"size": 448}
+    assert found.flip and found.mode == "end_to_end" and found.head_lr_factor == (10 if name == "gr" else 1)
+    assert found.stop_drop == {"gr": 2.0, "em": 0.0}.get(name)
+    assert (found.ema, found.schedule, found.weight_decay) == (
+        (0.9997, "one_cycle", 1e-4) if name == "hill" else (None, "constant", 0.0)
+    )
+
+
+def test_published_settings_of_gr():
+    """GR Table 6."""
+    found = {d: protocol("gr", d) for d in ("voc2012", "coco2014", "nuswide", "cub200")}
+    settings = {d: (f["epochs"], f["batch_size"], f["lr"]) for d, f in found.items()}
+    assert settings == {
+        "voc2012": (8, 8, 1e-5), "coco2014": (8, 16, 1e-5), "nuswide": (10, 16, 1e-5), "cub200": (10, 8, 5e-5)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [("grr", None), ("gr", "voc2007")])
+def test_unknown_protocols_name_the_nearest(names):
+    with pytest.raises(ValueError, match=r"did you mean 'gr'|did you mean 'voc2012'"):
+        protocol(*names)
+
+
+def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
+    """Case 26."""
+    from click.testing import CliRunner
+
+    from spml_core.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    options = ["--protocol", "gr:voc2012", "--lr", "0.5", "-o", "ema", "0.9", "--explain"]
+    shown = CliRunner().invoke(main, ["train", *options], catch_exceptions=False)
+    assert shown.exit_code == 0 and not list(tmp_path.iterdir())
+    rows = {line.split()[0]: line for line in shown.output.splitlines() if line.strip()}
+    assert {field.name for field in dataclasses.fields(Experiment)} - {"params"} <= rows.keys()
+    assert {f"params.{name}" for name in methods.defaults("gr")} <= rows.keys()
+    assert re.search(r"0.5 +given", rows["lr"]) and re.search(r"0.9 +given", rows["ema"])
+    assert re.search(r"8 +protocol gr:voc2012", rows["epochs"]) and "default" in rows["weight_decay"]
+    assert "Table 6" in shown.output
+
+
+@pytest.mark.parametrize(
+    "option, text", [(["-o", "emma", "1"], "emma.*ema"), (["--protocol", "grr"], "'gr'")]
+)
+def test_unknown_settings_on_the_command_line(option, text):
+    from click.testing import CliRunner
+
+    from spml_core.cli import main
+
+    shown = CliRunner().invoke(main, ["train", *option])
+    assert shown.exit_code == 2 and re.search(text, shown.output, re.S)
+
+
+def test_unknown_labels_do_not_count(small, tmp_path, monkeypatch):
+    """Validation and test leave out what is not known (case 23), and a run keeps the mask."""
+    from spml_core import data
+
+    load, given = data.load, []
+
+    def masked(*args, **options):
+        dataset = load(*args, **options)
+        parts = {
+            k: dataclasses.replace(p, known=np.arange(len(p))[:, None] > np.arange(3))
+            for k, p in dataset.parts.items()
+        }
+        parts = {k: dataclasses.replace(p, full=p.full * p.known) for k, p in parts.items()}
+        return dataclasses.replace(dataset, parts=parts, fingerprint="masked")
+
+    monkeypatch.setattr(data, "load", masked)
+    average_precision = train.metrics.average_precision
+
+    def spy(scores, full, known=None):
+        given.append(known)
+        return average_precision(scores, full, known)
+
+    monkeypatch.setattr(train.metrics, "average_precision", spy)
+    wanted = small(data={"size": 16, "unlabeled": "keep"})
+    found = run(wanted, root=tmp_path, progress=False)
+    assert len(given) == 3 and all(np.array_equal(k, np.arange(10)[:, None] > np.arange(3)) for k in given)
+    assert np.array_equal(found.known("test"), given[-1]) and found.known("nothing") is None

@@ -292,7 +292,47 @@ def test_en_averages_over_epochs():
     torch.testing.assert_close(method.average.double(), expected, atol=1e-6, rtol=0)
 
 
+def test_apl_with_hard_labels_chooses_the_same_and_forgets_their_probability():
+    logits, observed = batch(20, 5, seed=3)
+    soft, hard = (build("em_apl", 5, 20, warmup=1, soft=soft) for soft in (True, False))
+    for method in (soft, hard):
+        epochs(method, logits, observed, 3, 3)
+    assert torch.equal(soft.pseudo_negative > 0, hard.pseudo_negative > 0)
+    assert 0 < hard.pseudo_negative.max() < 1e-30  # 0 means none
+    certain = torch.where(
+        hard.pseudo_negative > 0, -1, observed
+    )  # a verified negative weighs 1 instead of beta
+    parts = [losses.em(logits, labels, alpha=0.2, reduction="none") for labels in (observed, certain)]
+    expected = torch.where(hard.pseudo_negative > 0, 0.02 * parts[1], parts[0]).mean()
+    torch.testing.assert_close(hard(logits, observed, Step(3, 3, torch.arange(20))), expected)
+
+
+def test_apl_with_positives_takes_the_highest_and_no_label_twice():
+    method = build("em_apl", 1, 11, theta=0.9, positive=0.1, warmup=1)
+    logits = torch.linspace(-3, 3, 11)[:, None]
+    observed = torch.zeros(11, 1, dtype=torch.int8)
+    observed[10] = 1  # the highest is observed
+    epochs(method, logits, observed, 2, 2)
+    positive, negative = method.pseudo_positive > 0, method.pseudo_negative > 0
+    assert positive.flatten().nonzero().tolist() == [[9]] and not (positive & negative).any()
+    assert negative.sum() == 9
+    torch.testing.assert_close(method.pseudo_positive[9], torch.sigmoid(logits[9]))
+    without = build("em_apl", 1, 11, theta=0.9, warmup=1)
+    assert not hasattr(without, "pseudo_positive")
+
+
 # --- pseudo-label ---
+
+
+@pytest.mark.parametrize("base", ["focal", "asl", "focal_margin"])
+def test_pseudo_label_on_another_base(base):
+    method = build("pseudo_label", 5, 6, base=base)
+    logits, observed = batch()
+    epochs(method, logits, observed, 3, 4, first=2)
+    found = method(logits, observed, Step(4, 4, torch.arange(6)))
+    labels = torch.where(method.pseudo_positive, 1, observed)
+    torch.testing.assert_close(found, getattr(losses, base)(logits, labels))
+    assert method.pseudo_positive.any()
 
 
 def test_pseudo_label_labels_once():
@@ -642,6 +682,10 @@ def test_missing_index_or_size_is_an_error(name):
         ("em_apl", {"log_floor": 2}),
         ("en", {"decay": 1.0}),
         ("en", {"warmup": 0}),
+        ("em_apl", {"soft": 1}),
+        ("em_apl", {"positive": 1.5}),
+        ("pseudo_label", {"base": "mse"}),
+        ("pseudo_label", {"base": "focal", "log_floor": 1e-5}),
         ("pseudo_label", {"tau": 1}),
         ("pseudo_label", {"first": 0}),
         ("role", {"lr_factor": 0}),

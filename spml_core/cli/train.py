@@ -23,50 +23,79 @@ from spml_core.cli.text import table, values
 @click.option("seeds", "--seed", default=[0], show_default=True, type=int, multiple=True, help="Repeatable.")
 @click.option("--mode", help="end_to_end, or linear on frozen features (the default for a folder).")
 @click.option("--backbone", help="digits_cnn, or a timm model.")
-@click.option("--epochs", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option("--epochs", type=click.IntRange(min=1), help="Default: 10.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Default: 64 digits, 16 folder.")
 @click.option("--lr", type=float, help="Learning rate of Adam. Default: 3e-3 digits, 1e-3 folder.")
 @click.option(
     "--stop-drop", type=float, help="Stop at this many mAP points below the best epoch; default never."
 )
-@click.option("--val-labels", type=click.Choice(["clean", "observed"]), default="clean", show_default=True,
-              help="Validation labels that choose the epoch.")  # fmt: skip
+@click.option("--val-labels", type=click.Choice(["clean", "observed"]),
+              help="Validation labels that choose the epoch. Default: clean.")  # fmt: skip
 @click.option(
     "--drop", type=click.FloatRange(0, 1), help="Labels by Hill's missing ratio; 1 is single positive."
 )
 @click.option("--draw-weights", type=click.Choice(["frequency", "inverse_frequency"]),
               help="A single positive, drawn among common or rare classes more often.")  # fmt: skip
 @click.option("--manifest", type=click.Path(), help="Labels from a file, see `spml data labels`.")
+@click.option("--protocol", metavar="NAME[:DATASET]",
+              help="Train as a paper did (role, em, gr, hill, lasd), e.g. gr:voc2012; other options win.")  # fmt: skip
+@click.option("others", "-o", "--set", type=(str, str), multiple=True, metavar="NAME VALUE",
+              help="Any other field of an experiment, e.g. -o flip true -o ema 0.9997; repeatable.")  # fmt: skip
+@click.option("--explain", is_flag=True, help="Print every effective value, train nothing.")
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of all runs.")
 @click.option("--force", is_flag=True, help="Train again what exists.")
-def train(methods, params, seeds, data, drop, draw_weights, manifest, runs_dir, force, **fields):
+def train(
+    methods,
+    params,
+    seeds,
+    data,
+    drop,
+    draw_weights,
+    manifest,
+    runs_dir,
+    force,
+    protocol,
+    others,
+    explain,
+    **fields,
+):
     """Train experiments, or load those that exist, and print history and test mAP.
 
     \b
     spml train --method gr -p w "[0, 10]" -p b "[-2, -8]"
     spml train --method an --method gr --seed 0 --seed 1 --seed 2
     spml train --dataset folder --root my_photos --method gr -d min_images 20
+    spml train --protocol gr:voc2012 --explain
 
     Each --param goes to every --method. A folder needs a labels.csv with the columns image,split,labels; labels are
-    joined by ";".
+    joined by ";". What was interrupted goes on from its last epoch when it is asked for again. On several GPUs:
+    torchrun --nproc-per-node 4 --no-python spml train ...
     """
+    from spml_core.distributed import rank
     from spml_core.runs import Experiment, run_all
 
     try:
         fields["observe"] = _observe(drop, draw_weights, manifest)
+        given = _fields(protocol, data, others, fields)
         experiments = [
-            Experiment(method=method, seed=seed, params=values(params), data=values(data), **fields)
+            Experiment(method=method, seed=seed, params=values(params), **given)
             for method in methods
             for seed in seeds
         ]
+        if explain:
+            for experiment in experiments:
+                click.echo(_explained(experiment, protocol, fields | values(others)))
+            return
         runs = run_all(experiments, root=runs_dir, fresh=force)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    except FloatingPointError as error:
+    except (FloatingPointError, OSError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
-        click.echo("interrupted; finished runs are kept, the current one starts anew next time", err=True)
+        click.echo("interrupted; the same command goes on from the last finished epoch", err=True)
         sys.exit(130)
+    if rank() > 0:
+        return
     for run in runs:
         click.echo(f"\n{run.path}")
         click.echo(run.history.round({"train_loss": 4, "val_map": 2, "seconds": 1}).to_string(index=False))
@@ -80,6 +109,64 @@ def _observe(drop, weights, manifest) -> dict | None:
     if len(given) > 1:
         raise ValueError("--drop, --draw-weights and --manifest exclude each other")
     return given or None
+
+
+def _fields(protocol: str | None, data, others, fields: dict) -> dict:
+    """Of an experiment: what a paper says, below what the command line does."""
+    import dataclasses
+    import difflib
+
+    from spml_core import runs
+    from spml_core.methods.presets import DATASETS
+
+    given = {name: value for name, value in fields.items() if value is not None}
+    known = [f.name for f in dataclasses.fields(runs.Experiment)]
+    for name, value in values(others).items():
+        if name not in known or name in ("method", "params", "seed", "data", "root"):
+            near = difflib.get_close_matches(name, known, n=2)
+            raise ValueError(
+                f"--set {name}: no such field{f', like {near}' if near else ''}; it has {', '.join(known)}"
+            )
+        given[name] = value
+    base = {}
+    if protocol is not None:
+        name, published = _named(protocol)
+        base = runs.protocol(name, published or (given["dataset"] if given["dataset"] in DATASETS else None))
+    return base | given | {"data": base.get("data", {}) | values(data)}
+
+
+def _named(protocol: str) -> tuple[str, str | None]:
+    name, _, dataset = protocol.partition(":")
+    return name, dataset or None
+
+
+def _explained(experiment, protocol: str | None, given: dict) -> str:
+    """A line for each field: its effective value, and where that is from."""
+    import dataclasses
+
+    from spml_core import distributed, protocols
+    from spml_core.device import precision_on
+    from spml_core.records import to_json
+    from spml_core.runs import Experiment
+
+    full, plain, rows = experiment.resolved(), Experiment(), []
+    for name in (f.name for f in dataclasses.fields(full)):
+        effective, asked = getattr(full, name), getattr(experiment, name)
+        if name == "params":
+            rows += [
+                (f"params.{k}", to_json(v), "given" if k in asked else "default of the method")
+                for k, v in effective.items()
+            ]
+            continue
+        origin = "given" if given.get(name) is not None or asked != getattr(plain, name) else "default"
+        if protocol and given.get(name) is None and name in protocols.protocol(*_named(protocol)):
+            origin = f"protocol {protocol}"
+        origin = "default of data set or method" if asked is None and effective is not None else origin
+        rows.append((name, to_json(effective), origin))
+    device = distributed.fabric(full.accelerator).device
+    rows.append(("here", f"{device.type}, {precision_on(device, full.precision)}", "device and precision"))
+    said = f"\nprotocol {protocol}: {protocols.source(_named(protocol)[0])}" if protocol else ""
+    return f"{table([('field', 'value', 'from'), *rows])}{said}\n"
 
 
 def _data(run) -> str:

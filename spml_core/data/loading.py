@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,9 @@ from spml_core.data import DataError, images
 
 RESIDENT = 2**28  # bytes of inputs that go to a GPU as a whole, for one pass over them
 LARGE = 2**22  # bytes of a batch from which on it is gathered by a thread, while the last one is used
+TOGETHER = (
+    2**19
+)  # bytes of small batches that are gathered at once: enough for two cores, and still in their cache
 SHARED_MEMORY = "/dev/shm"
 AHEAD = 2  # batches that each worker process has ready
 
@@ -102,17 +106,21 @@ def ahead(function: Callable, items: Iterable) -> Iterator:
 def _gathered(
     source: Tensor, rows: Tensor | None, indices: Iterable[Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """On the CPU. Small batches are gathered here: it takes longer to hand them over from a thread."""
+    """On the CPU. Large batches are gathered by a thread, one ahead; small ones here, a few at a time."""
 
     def gather(index: Tensor) -> tuple[Tensor, Tensor]:
         return index, source.index_select(0, index if rows is None else rows[index])
 
-    small = LARGE / (source.element_size() * source[:1].numel())  # rows
+    row_bytes = max(source.element_size() * source[:1].numel(), 1)
     indices = iter(indices)
     for index in indices:
-        yield index, source.index_select(0, index if rows is None else rows[index])
-        if len(index) >= small:
+        if len(index) * row_bytes >= LARGE:
+            yield gather(index)
             yield from ahead(gather, indices)
+            return
+        few = [index, *itertools.islice(indices, max(TOGETHER // (max(len(index), 1) * row_bytes) - 1, 0))]
+        whole = gather(torch.cat(few))[1] if len(few) > 1 else gather(index)[1]
+        yield from zip(few, whole.split([len(index) for index in few]), strict=True)
 
 
 def _decoded(files: images.Files, indices: Iterable[Tensor], device: torch.device):

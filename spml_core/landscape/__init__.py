@@ -6,6 +6,9 @@
     landscape.width(line.alphas, line.values["own"][0], delta=0.1)
     landscape.curvature(problem, "full_bce").top
 
+    around = landscape.Around(run, "runs/landscapes")              # the same, kept in files and read again
+    around.surface(np.linspace(-1, 1, 25)), around.curvature("own")
+
 Method: Li et al., "Visualizing the loss landscape of neural nets", NeurIPS 2018.
 """
 
@@ -13,9 +16,10 @@ from spml_core.landscape.directions import random_direction
 from spml_core.landscape.flatness import mean_rise, width
 from spml_core.landscape.hessian import Curvature, curvature
 from spml_core.landscape.problem import FullBCE, MethodLoss, Problem, of_run
+from spml_core.landscape.stored import Around
 from spml_core.landscape.sweep import Landscape, line, surface
 
 __all__ = [
-    "Curvature", "FullBCE", "Landscape", "MethodLoss", "Problem", "curvature", "line", "mean_rise", "of_run",
+    "Around", "Curvature", "FullBCE", "Landscape", "MethodLoss", "Problem", "curvature", "line", "mean_rise", "of_run",
     "random_direction", "surface", "width",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -104,11 +105,17 @@ def _asl_and_slope(z: Tensor, positive: Tensor, gamma_pos: float, gamma_neg: flo
 
 
 def focal_margin(
-    logits: Tensor, observed: Tensor, *, margin: float = 1.0, gamma: float = 2.0, reduction: str = "mean"
+    logits: Tensor,
+    observed: Tensor,
+    *,
+    margin: float = 1.0,
+    gamma: float = 2.0,
+    gamma_neg: float | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """Focal margin: Focal with the logit of observed positives shifted down, so that semi-hard ones weigh most.
 
-    L = -(1 - p_m)^gamma log p_m with p_m = sigmoid(z - margin) for observed positives, -p^gamma log(1 - p) for all
+    L = -(1 - p_m)^gamma log p_m with p_m = sigmoid(z - margin) for observed positives, -p^gamma_neg log(1 - p) for all
     other labels, verified negatives included. Source: Hill Eq. 11 (positives), Eq. 3 (negatives).
     Deviation: none; the paper does not say which negatives "Focal margin" has in its Table VII, we take those of
     `fm_splc` in the released code.
@@ -116,11 +123,16 @@ def focal_margin(
     Args:
         margin: m >= 0; 0 is `focal`. The paper advises 0.5 to 1.
         gamma: >= 0, focusing.
+        gamma_neg: >= 0, focusing of negatives; None = gamma, 0 = cross-entropy ("Focal margin+" of Hill Table VI).
     """
     z, labels = prepare(logits, observed)
+    positive = labels.clamp(min=0)
     check_range("margin", margin, 0, math.inf)
     check_range("gamma", gamma, 0, math.inf)
-    return reduce(focal_term(toward(z, labels) - margin * labels.clamp(min=0), gamma), reduction)
+    if gamma_neg is not None:
+        check_range("gamma_neg", gamma_neg, 0, math.inf)
+        gamma = gamma_neg + (gamma - gamma_neg) * positive
+    return reduce(focal_term(toward(z, labels) - margin * positive, gamma), reduction)
 
 
 def mse(logits: Tensor, observed: Tensor, *, reduction: str = "mean") -> Tensor:
@@ -194,14 +206,20 @@ def splc(
         base: "bce", "focal", "asl" or "focal_margin", each with the defaults of its function.
         correct: False for the plain base, as before the first correction.
     """
-    bases = {"bce": an, "focal": focal, "asl": asl, "focal_margin": focal_margin}
-    if base not in bases:
-        raise ValueError(f"base must be one of {', '.join(bases)}, got {base!r}")
+    loss = base_loss(base)
     z, labels = prepare(logits, observed)
     check_range("tau", tau, 0, 1)
     if correct:
         labels = labels + _likely_positive(z, labels, tau)
-    return bases[base](z, labels, reduction=reduction)
+    return loss(z, labels, reduction=reduction)
+
+
+def base_loss(name: str) -> Callable[..., Tensor]:
+    """The loss that label corrections stand on (Hill Table VII): "bce", "focal", "asl" or "focal_margin"."""
+    bases = {"bce": an, "focal": focal, "asl": asl, "focal_margin": focal_margin}
+    if name not in bases:
+        raise ValueError(f"base must be one of {', '.join(bases)}, got {name!r}")
+    return bases[name]
 
 
 def fm_splc(

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from spml_core.losses.common import check_range, log_prob, prepare
+from spml_core.losses.focal import base_loss
 from spml_core.losses.fused import fused
-from spml_core.losses.negative import an
 from spml_core.losses.select import as_positive
 
 
@@ -104,14 +104,21 @@ def pseudo_label(
     observed: Tensor,
     pseudo_positive: Tensor,
     *,
+    base: str = "bce",
     log_floor: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """`an` on labels completed by a trained model: an unobserved label in `pseudo_positive` counts as positive.
+    """A base loss on labels completed by a trained model: an unobserved label in `pseudo_positive` is a positive.
 
-    Source: Hill 4.1, after Lee, 2013.
+    Source: Hill 4.1, after Lee, 2013; Hill Table VII (other bases than `an`).
 
     Args:
         pseudo_positive: (N, C) bool.
+        base: "bce" (`an`), "focal", "asl" or "focal_margin", each with the defaults of its function.
+        log_floor: of base "bce"; the others have none.
     """
-    return an(logits, as_positive(observed, pseudo_positive), log_floor=log_floor, reduction=reduction)
+    loss = base_loss(base)
+    if base != "bce" and log_floor:
+        raise ValueError(f"log_floor={log_floor} is for base 'bce', got base {base!r}: leave it 0")
+    floor = {"log_floor": log_floor} if base == "bce" else {}
+    return loss(logits, as_positive(observed, pseudo_positive), **floor, reduction=reduction)

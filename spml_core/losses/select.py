@@ -51,14 +51,15 @@ def large_losses(logits: Tensor, observed: Tensor, *, k: int) -> Tensor:
 
 def _largest(z: Tensor, k: int) -> Tensor:
     """The k largest entries above minus infinity of a vector on the CPU, as a mask; NumPy's partition is quickest."""
-    values = z.numpy().copy()
-    values.partition(len(values) - k)
-    last = float(values[-k])
-    mask = z >= last if last > -math.inf else z > last
+    values = z.numpy()
+    ordered = values.copy()
+    ordered.partition(len(values) - k)
+    last = ordered[-k]
+    mask = values >= last if last > -math.inf else values > last
     surplus = int(mask.sum()) - k
     if surplus > 0:  # ties with the k-th: the last ones go
-        mask[(z == last).nonzero()[-surplus:, 0]] = False
-    return mask
+        mask[(values == last).nonzero()[0][-surplus:]] = False
+    return torch.from_numpy(mask)
 
 
 def count_of(share: float, total: int) -> int:

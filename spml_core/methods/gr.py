@@ -17,6 +17,8 @@ class GR(Method):
     start values with the end values of VOC (GR Table 6); `spml_core.losses.gr` states the deviations of the loss.
 
     Args:
+        q3: a number as published, or a (start, end) pair that moves by epoch / num_epochs: a robust loss that varies
+            during training is what the paper leaves for later (its first limitation).
         schedule: "paper" moves all four by epoch / num_epochs (GR Eq. 9, 10, 12, 13). "code", the default because it
             made the published tables, moves w and b by (epoch - 1) / num_epochs, so that they never reach their end
             values, and mu and sigma by epoch / num_epochs.
@@ -36,7 +38,7 @@ class GR(Method):
         sigma: tuple[float, float] = (2.0, 0.5),
         q1: float = 0.01,
         q2: float = 0.01,
-        q3: float = 1.0,
+        q3: float | tuple[float, float] = 1.0,
         schedule: str = "code",
         b0: float | str | None = None,
         expected_positives: float | None = None,
@@ -48,6 +50,10 @@ class GR(Method):
         pairs = {k: _pair(k, v) for k, v in pairs.items()}
         if not min(pairs["sigma"]) > 0:
             raise ValueError(f"sigma must be > 0 at both ends of its schedule, got {pairs['sigma']}")
+        if isinstance(q3, list | tuple):
+            q3 = _pair("q3", q3)
+            if not min(q3) >= 0:
+                raise ValueError(f"q3 must be >= 0 at both ends of its schedule, got {q3}")
         super().__init__(
             num_classes,
             num_examples,
@@ -88,9 +94,14 @@ class GR(Method):
         }
         return {k: (1 - t) * ends[k][0] + t * ends[k][1] for k, t in moments.items()}
 
+    def q3_at(self, step: Step) -> float:
+        """q3 at a step."""
+        q3, t = self.hyperparameters["q3"], step.epoch / step.num_epochs
+        return (1 - t) * q3[0] + t * q3[1] if isinstance(q3, tuple) else q3
+
     def forward(self, logits, observed, step):
-        constants = {k: self.hyperparameters[k] for k in ("q1", "q2", "q3", "log_floor")}
-        return losses.gr(logits, observed, **self.at(step), **constants)
+        constants = {k: self.hyperparameters[k] for k in ("q1", "q2", "log_floor")}
+        return losses.gr(logits, observed, **self.at(step), q3=self.q3_at(step), **constants)
 
 
 def _pair(name: str, value) -> tuple[float, float]:

@@ -21,15 +21,19 @@ class EMAPL(Recording):
     `spml_core.losses.em_apl` with pseudo-labels by EM Algorithm 1. The first `warmup` epochs are `em`. At the first
     step of each later epoch, theta / (num_epochs - warmup) of the unobserved labels of each class become negatives:
     those of the lowest probability in the epoch before, which stays their soft label to the end. There are no
-    positive pseudo-labels.
+    positive pseudo-labels, unless asked for.
 
-    `pseudo_negative`: buffer (num_examples, C), recorded soft labels, 0 where none.
+    `pseudo_negative`: buffer (num_examples, C), recorded soft labels, 0 where none. `pseudo_positive`: the same for
+    positives, where `positive` > 0.
 
     Args:
         alpha: >= 0, strength of the entropy.
         beta: >= 0, weight of the pseudo-labels.
         theta: in (0, 1], share of the unobserved labels that are negative in the end.
         warmup: T_w >= 1, epochs without pseudo-labels, below num_epochs.
+        soft: False gives pseudo-labels the hard label 0, or 1 of positives (EM Table 3).
+        positive: in [0, 1], share of the unobserved labels that are positive in the end, those of the highest
+            probability, chosen and weighted like negatives. EM Table 3 tries 0.1 and finds it worse than 0.
 
     Deviations: the released code makes a pass of its own over the training set for the predictions, we record those of
     the training pass; it rounds the number of labels down in each epoch, we the sum of all epochs; it assigns
@@ -45,18 +49,33 @@ class EMAPL(Recording):
         beta: float = 0.02,
         theta: float = 0.9,
         warmup: int = 5,
+        soft: bool = True,
+        positive: float = 0.0,
         log_floor: float = 0.0,
     ):
         check_number("alpha", alpha, 0, math.inf, "[)")
+        check_number("positive", positive, 0, 1)
+        if not isinstance(soft, bool):
+            raise ValueError(f"soft must be True or False, got {soft!r}")
         check_number("beta", beta, 0, math.inf, "[)")
         check_number("theta", theta, 0, 1, "(]")
         check_number("log_floor", log_floor, 0, 1)
         if not isinstance(warmup, Integral) or warmup < 1:
             raise ValueError(f"warmup must be a whole number of epochs, at least 1; got {warmup!r}")
         super().__init__(
-            num_classes, num_examples, alpha=alpha, beta=beta, theta=theta, warmup=warmup, log_floor=log_floor
+            num_classes,
+            num_examples,
+            alpha=alpha,
+            beta=beta,
+            theta=theta,
+            warmup=warmup,
+            soft=soft,
+            positive=positive,
+            log_floor=log_floor,
         )
         self.remember("pseudo_negative", 0.0)
+        if positive:
+            self.remember("pseudo_positive", 0.0)
 
     def check(self, num_epochs):
         warmup = self.hyperparameters["warmup"]
@@ -72,19 +91,30 @@ class EMAPL(Recording):
             self.assign(step)
         self.record(index, logits, observed)
         options = {k: self.hyperparameters[k] for k in ("alpha", "beta", "log_floor")}
-        return losses.em_apl(logits, observed, self.pseudo_negative[index], **options)
+        pseudo = self.pseudo_negative[index]
+        if self.hyperparameters["positive"]:
+            pseudo = pseudo + self.pseudo_positive[index]  # no label is both
+        return losses.em_apl(logits, observed, pseudo, **options)
 
     @torch.no_grad()
     def assign(self, step: Step) -> None:
-        """Raise the share of negatives to what is due at this epoch."""
-        warmup, theta = self.hyperparameters["warmup"], self.hyperparameters["theta"]
+        """Raise the share of negatives, and of positives if any, to what is due at this epoch."""
+        warmup = self.hyperparameters["warmup"]
         done = Fraction(step.epoch - warmup, step.num_epochs - warmup)
-        share = (Fraction(str(float(theta))) * done).limit_denominator(10**6)
-        taken = self.pseudo_negative > 0
-        due = self.recorded.isfinite().sum(0) * share.numerator // share.denominator  # exact, in integers
-        new = lowest(self.recorded.masked_fill(taken, torch.inf), due - taken.sum(0))
+        kinds = [("pseudo_negative", self.hyperparameters["theta"], 1, 0.0)]
+        if self.hyperparameters["positive"]:
+            kinds.append(("pseudo_positive", self.hyperparameters["positive"], -1, 1.0))
         tiny = torch.finfo(self.recorded.dtype).tiny  # 0 means "none"
-        self.pseudo_negative.copy_(torch.where(new, self.recorded.clamp_min(tiny), self.pseudo_negative))
+        soft = self.recorded.clamp_min(tiny)
+        taken = sum(getattr(self, name) for name, *_ in kinds) > 0
+        for name, most, sign, hard in kinds:
+            labels = getattr(self, name)
+            share = (Fraction(str(float(most))) * done).limit_denominator(10**6)
+            due = self.recorded.isfinite().sum(0) * share.numerator // share.denominator  # exact, in integers
+            new = lowest((sign * self.recorded).masked_fill(taken, torch.inf), due - (labels > 0).sum(0))
+            taken = taken | new
+            value = soft if self.hyperparameters["soft"] else torch.full_like(soft, max(hard, tiny))
+            labels.copy_(torch.where(new, value, labels))
 
 
 @register("en")
@@ -162,25 +192,36 @@ class EN(Memory):
 class PseudoLabel(Recording):
     """Pseudo-label: train on assumed negatives, label what exceeds a threshold, train again (Hill 4.1; Lee, 2013).
 
-    Stage one is `an`. At its end every unobserved label with p > tau becomes a positive, and the trainer puts the model
-    back to its initial weights; stage two is `an` on those labels. The best epoch is one of stage two.
+    Stage one is `an`, or another base. At its end every unobserved label with p > tau becomes a positive, and the
+    trainer puts the model back to its initial weights; stage two is the same loss on those labels. The best epoch is
+    one of stage two.
 
     `pseudo_positive`: buffer (num_examples, C) bool.
 
     Args:
         tau: in (0, 1), threshold on p. The source gives none; 0.6 is that of SPLC, which it compares.
         first: in (0, 1), share of the epochs that stage one gets. The source trains twice in full: double the epochs.
+        base: "bce" (`an`), "focal", "asl" or "focal_margin" (Hill Table VII).
 
     Deviation: the predictions are those recorded in the last epoch of stage one, not of a pass of their own.
     """
 
     def __init__(
-        self, num_classes, num_examples=None, *, tau: float = 0.6, first: float = 0.5, log_floor: float = 0.0
+        self,
+        num_classes,
+        num_examples=None,
+        *,
+        tau: float = 0.6,
+        first: float = 0.5,
+        base: str = "bce",
+        log_floor: float = 0.0,
     ):
         check_number("tau", tau, 0, 1, "()")
         check_number("first", first, 0, 1, "()")
         check_number("log_floor", log_floor, 0, 1)
-        super().__init__(num_classes, num_examples, tau=tau, first=first, log_floor=log_floor)
+        nothing = torch.zeros(1, num_classes)
+        losses.pseudo_label(nothing, nothing, nothing > 0, base=base, log_floor=log_floor)  # checks them
+        super().__init__(num_classes, num_examples, tau=tau, first=first, base=base, log_floor=log_floor)
         self.remember("pseudo_positive", False)
 
     def check(self, num_epochs):
@@ -197,5 +238,5 @@ class PseudoLabel(Recording):
             tau = self.hyperparameters["tau"]
             self.pseudo_positive.copy_(self.recorded.isfinite() & (self.recorded > tau))
         self.record(index, logits, observed)
-        floor = self.hyperparameters["log_floor"]
-        return losses.pseudo_label(logits, observed, self.pseudo_positive[index], log_floor=floor)
+        options = {k: self.hyperparameters[k] for k in ("base", "log_floor")}
+        return losses.pseudo_label(logits, observed, self.pseudo_positive[index], **options)

@@ -108,6 +108,20 @@ class Hill(LossMethod):
     loss = staticmethod(losses.hill)
 
 
+@register("focal_margin")
+class FocalMargin(LossMethod):
+    """Focal margin: Focal with the logit of observed positives shifted down (Hill Eq. 11, Table VI and VII)."""
+
+    loss = staticmethod(losses.focal_margin)
+
+
+@register("mse")
+class MSE(LossMethod):
+    """Squared error on all labels but observed positives, the part of Hill before its weight (Hill Table VI)."""
+
+    loss = staticmethod(losses.mse)
+
+
 class _Correcting(Method):
     """A loss that corrects labels from epoch `first_epoch` on, and none before; the released code says 2."""
 

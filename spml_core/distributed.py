@@ -1,0 +1,96 @@
+"""Several processes train as one: each computes the logits of its share of a batch, all see the loss of the whole.
+
+`fabric run` or `torchrun` starts the processes; lightning-fabric and torch.distributed do the work. The logits of all
+shares are gathered with their gradient, and every process computes the loss, and what a method remembers, of the whole
+batch. So whatever a method keeps about the data set (label estimates, recorded predictions, corrections) is the same in
+every process and the same as in one, and `batch_size` is that of the whole batch however many processes there are.
+
+Exact up to rounding: every method, its state, weight decay, accumulation, weight averages, networks without batch norm.
+Not exact: batch norm measures its own share on CPUs (on GPUs it is synchronised), and where the last batch does not
+divide, a few images count twice in those statistics; random flips, views and dropout are drawn by each process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def rank() -> int:
+    return int(os.environ.get("RANK", 0))
+
+
+def world_size() -> int:
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
+def fabric(accelerator: str = "auto", precision: str = "32-true"):
+    """The `Fabric` of this process: one device, or its part of what `fabric run` or `torchrun` started."""
+    from lightning_fabric import Fabric  # sets an environment variable when imported
+
+    if os.environ.get("LT_CLI_USED") == "1":  # accelerator and devices come from `fabric run`
+        given = {} if accelerator == "auto" else {"accelerator": accelerator}
+        return Fabric(precision=precision, **given)
+    if world_size() == 1:
+        return Fabric(accelerator=accelerator, devices=1, precision=precision)
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))
+    found = Fabric(
+        accelerator=accelerator,
+        devices=local,
+        num_nodes=world_size() // local,
+        strategy="ddp",
+        precision=precision,
+    )
+    found.launch()
+    return found
+
+
+def start(accelerator: str = "auto") -> None:
+    """Let the processes find each other, if there are several."""
+    if world_size() > 1 and not torch.distributed.is_initialized():
+        fabric(accelerator)
+
+
+def share(index: Tensor) -> Tensor:
+    """This process's part of a batch; all are equally long, so some rows may come twice."""
+    if world_size() == 1:
+        return index
+    length = -(-len(index) // world_size())
+    return index[torch.arange(length * world_size()) % len(index)].chunk(world_size())[rank()]
+
+
+def gather(logits: Tensor, num: int) -> Tensor:
+    """Logits (..., N, C) of a whole batch of `num` rows from the shares of all processes.
+
+    The gradient reaches this process's share, multiplied by the number of processes: the mean that DDP takes of the
+    processes' gradients is then their sum, that of the whole batch.
+    """
+    if world_size() == 1:
+        return logits
+    shares = [torch.empty_like(logits) for _ in range(world_size())]
+    torch.distributed.all_gather(shares, logits.detach().contiguous())
+    if logits.requires_grad:
+        logits.register_hook(lambda grad: grad * world_size())
+    shares[rank()] = logits
+    return torch.cat(shares, -2)[..., :num, :]
+
+
+def gather_objects(item) -> list:
+    """One item from each process, in their order."""
+    if world_size() == 1:
+        return [item]
+    items = [None] * world_size()
+    torch.distributed.all_gather_object(items, item)
+    return items
+
+
+def broadcast(item):
+    """What the first process has."""
+    if world_size() == 1:
+        return item
+    items: Sequence = [item]
+    torch.distributed.broadcast_object_list(items)
+    return items[0]

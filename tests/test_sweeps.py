@@ -1,0 +1,146 @@
+"""Settings keep their order and their runs; published rows are found by name."""
+
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from spml_core import metrics, sweeps
+from spml_core.methods import names, preset
+from spml_core.sweeps import (
+    above,
+    band,
+    curves,
+    errorbars,
+    final_values,
+    pairs,
+    published,
+    report,
+    scores,
+    searched,
+    sweep,
+)
+
+SMALL = {"data": {"train": 60, "val": 40, "test": 30}, "epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    settings = {
+        ("an", 1): ("an", {}),
+        ("wan", 2): ("wan", {}),
+        ("the same", 3): ("an", {"log_floor": 0}),
+        ("slow", 4): ("an", {}, {"lr": 1e-5}),
+    }
+    return sweep(settings, [1, 0], runs_dir=tmp_path_factory.mktemp("runs"), **SMALL)
+
+
+def test_every_setting_has_its_run_of_every_seed(found):
+    assert [name for name, _ in found] == ["an", "wan", "the same", "slow"]
+    for (name, _), runs in found.items():
+        assert [run.config["seed"] for run in runs] == [1, 0]
+        assert {run.config["method"] for run in runs} == {"wan" if name == "wan" else "an"}
+    assert [run.path for run in found["an", 1]] == [run.path for run in found["the same", 3]]
+    assert {run.config["lr"] for run in found["slow", 4]} == {1e-5}
+
+
+def test_scores(found):
+    table = scores(found)
+    assert list(table.columns) == [1, 0] and table.index.nlevels == 2
+    assert table.loc[("wan", 2), 0] == found["wan", 2][1].summary["test_map"]
+    assert scores(found, "val mAP").loc[("an", 1), 1] == found["an", 1][0].summary["val_map"]
+    run = found["an", 1][0]
+    expected = metrics.f1_family(run.probs("test"), run.full("test"))
+    assert scores(found, "OF1").iloc[0, 0] == pytest.approx(100 * expected.OF1, nan_ok=True)
+    with pytest.raises(ValueError, match=r"unknown metric 'F2': use mAP.*CF1"):
+        scores(found, "F2")
+
+
+def test_without_a_test_split_validation_stands_in():
+    run = SimpleNamespace(summary={"test_map": None, "val_map": 42.0}, config={"seed": 3})
+    assert scores({"a": [run]}).loc["a", 3] == 42
+
+
+def test_curves(found):
+    table = curves(found)
+    assert table.groupby(["setting", "seed"]).epoch.agg(list).map(lambda epochs: epochs == [0, 1]).all()
+    assert len(table) == 4 * 2 * 2 and table.val_map.notna().all()
+
+
+def test_report(found):
+    named = {"A: AN": found["an", 1], "ours": found["wan", 2]}
+    table, highest = report(named, "LASD Table 3", {"VOC": {}}, ["mAP"])
+    assert list(table.columns) == ["setting", "mAP", "mAP, VOC"] and table.shape == highest.shape
+    assert table["mAP, VOC"].tolist()[0] == 85.89 and np.isnan(table["mAP, VOC"][1])
+    means = scores(named).mean(axis=1)
+    assert highest["mAP"].tolist() == (means == means.max()).tolist()
+    assert not highest["setting"].any() and highest["mAP, VOC"].tolist() == [True, False]
+
+
+def test_pairs():
+    table = pd.DataFrame({0: [3.0, 2.0, 1.0], 1: [3.0, 2.5, 2.9], 2: [3.0, 2.0, 1.2]}, index=list("abc"))
+    claim = pairs("a is best", table, [("a", "b"), ("a", "c")], "X")
+    assert claim.verdict == "holds" and claim.evidence == "a − b 0.8 ± 0.3, a − c 1.3 ± 1.0"
+    many = pairs("", table, [("a", "b"), ("a", "c"), ("b", "c"), ("c", "b"), ("b", "a")])
+    assert many.evidence.startswith("smallest of 5 differences: b − a -0.8 ± 0.3, c − b")
+    assert pairs("", table, [("a", "b"), ("c", "b")]).verdict == "does not hold"
+    assert pairs("", table[[0, 1]], [("a", "b")]).verdict == "not judged"
+
+
+def test_a_wrong_setting_is_an_error_before_any_training(tmp_path):
+    with pytest.raises(ValueError, match="no parameter alpa"):
+        sweep({"a": ("an", {}), "b": ("em", {"alpa": 1})}, [0], runs_dir=tmp_path, **SMALL)
+    assert not list(tmp_path.iterdir())
+
+
+def test_published():
+    table = published("GR Table 3", dataset="coco2014")
+    assert len(table) == 9 and table.value.max() == 73.17
+    assert published("LASD Table 3").row.str[0].tolist() == list("ABCD")
+    with pytest.raises(ValueError, match=r"no table 'GR Table 9'.*GR Table 3"):
+        published("GR Table 9")
+    with pytest.raises(ValueError, match="no row with dataset = 'nuswide'"):
+        published("GR Table 3", dataset="nuswide")
+
+
+def test_every_published_row_is_a_number_of_its_own():
+    table = pd.read_csv(sweeps.locate(sweeps.PUBLISHED))
+    assert table.value.between(1, 100).all()
+    assert not table.duplicated(["source", "row", "setting", "dataset", "metric"]).any()
+    backbones = table[table.source.isin(["Hill Table IX", "EM Table 2"])]
+    assert set(backbones.row) <= set(names())
+
+
+def test_above():
+    table = pd.DataFrame(
+        {0: [3.0, 2.0], 1: [3.0, 2.5]}, index=pd.MultiIndex.from_tuples([(-2.0, 1), (-2.0, 0.5)])
+    )
+    claim = above("", table, pd.Series({0: 1.0, 1: 2.0}))
+    assert claim.holds and claim.evidence == "smallest gain 0.8 ± 0.4, at (-2, 0.5)"
+    assert not above("", table, pd.Series({0: 3.0, 1: 3.0})).holds
+
+
+def test_drawing():
+    _, ax = plt.subplots()
+    table = pd.DataFrame({0: [1.0, 2.0], 1: [3.0, 4.0]}, index=[0.1, 0.2])
+    errorbars(ax, table, label="x")
+    band(ax, table)
+    assert [line.get_ydata().tolist() for line in ax.lines] == [[2, 3], [2, 3]]
+    low, high = (function(ax.collections[-1].get_paths()[0].vertices[:, 1]) for function in (min, max))
+    assert (low, high) == (1, 4)
+    plt.close()
+
+
+def test_searched(tmp_path):
+    assert searched(tmp_path, "digits", "gr") == {}
+    (tmp_path / "search").mkdir()
+    for name, method in (("one", "gr"), ("two", "an")):
+        text = f"# Chosen.\ndataset: digits\nmethod: {method}\nlr: 0.002\n"
+        (tmp_path / "search" / f"{name}.best.yaml").write_text(text + "params: {}\n")
+    ((name, fields),) = searched(tmp_path, "digits", "gr").items()
+    assert name == "one" and fields["lr"] == 0.002
+    found = final_values(fields, ("lr", "b", "q3", "nothing"))
+    assert found == {"lr": 0.002, "b": -2.0, "q3": 1.0, "nothing": None}
+    assert final_values(preset("gr", "coco2014"), ("w", "mu")) == {"w": 10, "mu": 0.8}
