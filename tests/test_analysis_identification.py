@@ -96,6 +96,18 @@ def test_pseudo_labels():
         analysis.pseudo_label_accuracy(assigned, observed, full, label=2)
 
 
+def test_highest_of_each_class():
+    scores = np.array([[0.9, 0.1], [0.8, 0.1], [0.1, 0.1], [0.7, 0.1], [0.2, 0.3]])
+    observed = np.array([[1, 0], [0, 0], [0, 0], [0, 0], [0, -1]])
+    found = analysis.highest(scores, observed, 0.5)  # 2 of 4 and 2 of 4; equal scores go to the first rows
+    assert found.astype(int).T.tolist() == [[0, 1, 0, 1, 0], [1, 1, 0, 0, 0]]
+    assert not analysis.highest(scores, observed, 0.2).any()
+    assert (analysis.highest(scores, observed, 1) == (observed == 0)).all()
+    assert analysis.highest(np.ones((10, 1)), np.zeros((10, 1)), 0.3).sum() == 3  # 0.3 * 10 is 3, not 2.9999
+    with pytest.raises(ValueError, match=r"share=1\.5"):
+        analysis.highest(scores, observed, 1.5)
+
+
 # Groups and classes.
 
 
@@ -107,6 +119,9 @@ def test_group_means():
     assert table["mean_abs_logit"].tolist() == [2, 1, 7 / 4, 4]
     assert table["mean_logit"].tolist() == [2, 0, 1 / 4, -4]
     assert table.loc["unannotated positive", "mean_prob"] == pytest.approx(0.5)
+    assert table.loc["annotated positive", "mean_minus_log_p"] == pytest.approx(np.log1p(np.exp(-2)))
+    far = analysis.group_means([[-1e4]], [[1]], [[1]]).loc["annotated positive"]
+    assert far["mean_minus_log_p"] == 1e4
     known = np.ones((2, 4), bool)
     known[0, 1] = known[1, 0] = False
     empty = analysis.group_means(logits, observed, full, known).loc["unannotated positive"]

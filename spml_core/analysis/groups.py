@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
+from scipy.special import expit, log_expit
 
 from spml_core.metrics import AveragePrecision
 
@@ -16,6 +16,8 @@ GROUPS = ("annotated positive", "unannotated positive", "unannotated negative", 
 def group_means(logits, observed, full, known=None) -> pd.DataFrame:
     """Mean logits and probabilities by group of labels (EM Fig. 7: mean absolute logit; EM Fig. 8: mean probability).
 
+    The mean of -log p is the loss of an annotated positive in nearly all methods: L+ of EM Fig. 2b and 6.
+
     Args:
         logits: (N, C).
         observed: (N, C) in {1, 0, -1}.
@@ -23,7 +25,7 @@ def group_means(logits, observed, full, known=None) -> pd.DataFrame:
         known: (N, C) bool, where the truth is known; None = everywhere.
 
     Returns:
-        Indexed by `GROUPS`: n, mean_abs_logit, mean_logit, mean_prob; NaN where a group is empty.
+        Indexed by `GROUPS`: n, mean_abs_logit, mean_logit, mean_prob, mean_minus_log_p; NaN where a group is empty.
     """
     logits, observed, full = np.asarray(logits, float), np.asarray(observed), np.asarray(full)
     known = np.ones(full.shape, bool) if known is None else np.asarray(known, bool)
@@ -37,9 +39,11 @@ def group_means(logits, observed, full, known=None) -> pd.DataFrame:
     rows = []
     for mask in masks:
         z = logits[mask]
-        means = (np.abs(z).mean(), z.mean(), expit(z).mean()) if len(z) else (np.nan,) * 3
+        means = (
+            (np.abs(z).mean(), z.mean(), expit(z).mean(), -log_expit(z).mean()) if len(z) else (np.nan,) * 4
+        )
         rows.append((len(z), *means))
-    columns = ["n", "mean_abs_logit", "mean_logit", "mean_prob"]
+    columns = ["n", "mean_abs_logit", "mean_logit", "mean_prob", "mean_minus_log_p"]
     return pd.DataFrame(rows, pd.Index(GROUPS, name="group"), columns)
 
 

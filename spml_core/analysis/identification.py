@@ -176,5 +176,26 @@ def pseudo_label_accuracy(assigned, observed, full, label: int, known=None) -> P
     return PseudoLabels(found.found, found.found - found.correct, 1 - found.chance)
 
 
+def highest(scores, observed, share: float) -> np.ndarray:
+    """(N, C) bool: the `share` of each class's unobserved labels with the highest scores (EM App. D), rounded down.
+
+    Of equal scores the first rows are taken. `highest(full, observed, share)` is the best that any scores could do.
+
+    Args:
+        scores: (N, C); those of observed labels do not matter.
+        observed: (N, C) in {1, 0, -1}.
+        share: in [0, 1].
+    """
+    scores, unobserved = np.asarray(scores, float), np.asarray(observed) == 0
+    if scores.shape != unobserved.shape or not 0 <= share <= 1:
+        raise ValueError(
+            f"scores {scores.shape} and observed {unobserved.shape} must be one (N, C) shape, share={share} in [0, 1]"
+        )
+    order = np.argsort(np.where(unobserved, -scores, np.inf), axis=0, kind="stable")
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.arange(len(order))[:, None], axis=0)
+    return (rank < np.floor(share * unobserved.sum(0) + 1e-9)) & unobserved
+
+
 def _ratio(part: float, whole: float) -> float:
     return float(part / whole) if whole else float("nan")

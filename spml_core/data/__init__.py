@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -55,14 +57,34 @@ class Dataset:
     notes: dict = field(default_factory=dict)
 
 
-def load(name: str, /, **options) -> Dataset:
+def load(name: str, /, *, val_is_train: bool = False, **options) -> Dataset:
     """Load a data set by name; `options` are those of `data.<name>.load`.
+
+    Args:
+        val_is_train: see `with_train_as_val`.
 
     Raises:
         DataError: unknown name (with the nearest ones) or unknown option.
     """
     check(name, options)
-    return _function(name, "load")(**options)
+    dataset = _function(name, "load")(**options)
+    return with_train_as_val(dataset) if val_is_train else dataset
+
+
+def with_train_as_val(dataset: Dataset) -> Dataset:
+    """The same with the training images in place of the validation images, to watch a training from inside.
+
+    A run keeps the validation logits of each epoch: here they are those of the training images, with the labels that
+    training observed. The training itself is the same to the last bit, but the best epoch is chosen on training
+    images, so its mAP says nothing of unseen ones. Under protocol "cole2021" the draw runs through the training images
+    alone, and is not the published one.
+    """
+    train = dataset.parts["train"]
+    # Without `rows`, so that both are drawn for themselves, and hence alike.
+    parts = dataset.parts | {"val": dataclasses.replace(train, rows=None)}
+    fingerprint = hashlib.sha256(f"{dataset.fingerprint}, val is train".encode()).hexdigest()
+    notes = dataset.notes | {"val_is_train": True}
+    return dataclasses.replace(dataset, parts=parts, fingerprint=fingerprint, notes=notes)
 
 
 def read(name: str, /, **options):
@@ -89,10 +111,16 @@ def check(name: str, options, function: str = "load") -> None:
         raise DataError(f"data set {name!r} needs {required[0]} ({how}).")
 
 
-def _function(name: str, function: str) -> Callable:
+def loader(name: str):
+    """The module of a data set, with `load` and, where there are label files, `read`."""
     from importlib import import_module
 
-    found = getattr(import_module(f"spml_core.data.{name}"), function, None)
+    check_name(name)
+    return import_module(f"spml_core.data.{name}")
+
+
+def _function(name: str, function: str) -> Callable:
+    found = getattr(loader(name), function, None)
     if found is None:
         raise DataError(f"data set {name!r} is made when it is loaded: it has no files")
     return found

@@ -142,7 +142,12 @@ def agreeing(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.nda
 
 
 def write_manifest(path, parts: Mapping[str, Part], observed: Mapping[str, np.ndarray], classes) -> str:
-    """`manifest.write` for all parts in order; nothing is observed of a part not in `observed`. Returns the SHA-256."""
+    """`manifest.write` for all parts in order; nothing is observed of a part not in `observed`. Returns the SHA-256.
+
+    Where training images stand in for validation images (`data.with_train_as_val`), they are written once.
+    """
+    if "val" in parts and parts["val"].ids == parts["train"].ids:
+        parts = {split: part for split, part in parts.items() if split != "val"}
     rows = [observed.get(split, np.zeros(part.full.shape, np.int8)) for split, part in parts.items()]
     ids = [image for part in parts.values() for image in part.ids]
     splits = [split for split, part in parts.items() for _ in part.ids]
