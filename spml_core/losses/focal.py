@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, prepare, reduce, toward
+from spml_core.losses.common import check_range, exceeds, prepare, reduce, toward
 from spml_core.losses.fused import fused
 from spml_core.losses.negative import an
 from spml_core.losses.terms import cross_entropy, focal_term, squared_error
@@ -97,9 +97,8 @@ def _asl_and_slope(z: Tensor, positive: Tensor, gamma_pos: float, gamma_neg: flo
     not_p_m = (not_p + margin).clamp(max=1)
     log_not = torch.log(not_p_m)  # finite without a logsigmoid, since margin > 0
     power = p_m ** (gamma_neg - 1)
-    counts = torch.sign((p - margin).clamp(min=0))  # p > margin, faster than a comparison
     negative = -power * p_m * log_not
-    negative_slope = (power * p_m / not_p_m - gamma_neg * power * log_not) * p * not_p * counts
+    negative_slope = (power * p_m / not_p_m - gamma_neg * power * log_not) * p * not_p * exceeds(p, margin)
     return torch.lerp(negative, loss, positive), torch.lerp(negative_slope, slope, positive)
 
 
@@ -253,4 +252,4 @@ def fm_splc(
 
 def _likely_positive(z: Tensor, labels: Tensor, tau: float) -> Tensor:
     """1 for unobserved labels with p > tau, else 0."""
-    return (torch.sigmoid(z.detach()) > tau) * (1 - labels.abs())
+    return exceeds(torch.sigmoid(z.detach()), tau) * (1 - labels.abs())

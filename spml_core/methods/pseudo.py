@@ -9,6 +9,7 @@ from numbers import Integral
 import torch
 
 from spml_core import losses
+from spml_core.losses.common import prepare
 from spml_core.losses.select import lowest
 from spml_core.methods.base import Step, register
 from spml_core.methods.memory import Memory, Recording, check_number
@@ -72,7 +73,7 @@ class EMAPL(Recording):
             self.assign(step)
         self.record(index, logits, observed)
         options = {k: self.hyperparameters[k] for k in ("alpha", "beta", "log_floor")}
-        return losses.em_apl(logits, observed, self.pseudo_negative[index], **options)
+        return losses.em_apl(logits, observed, self.pseudo_negative.index_select(0, index), **options)
 
     @torch.no_grad()
     def assign(self, step: Step) -> None:
@@ -151,11 +152,11 @@ class EN(Memory):
 
     @torch.no_grad()
     def record(self, index, logits, observed) -> None:
-        p, past = torch.sigmoid(logits.float()).to(self.average.dtype), self.average[index]
-        decay = self.hyperparameters["decay"]
-        average = torch.where(past.isfinite(), decay * past + (1 - decay) * p, p)
-        known = torch.where(observed > 0, torch.inf, -torch.inf)
-        self.average[index] = torch.where(observed == 0, average, known).to(self.average.dtype)
+        z, labels = prepare(logits, observed)
+        p, past = torch.sigmoid(z).to(self.average.dtype), self.average[index]
+        average = torch.where(past.isnan(), p, torch.lerp(p, past, self.hyperparameters["decay"]))
+        # + 1/0 for an observed positive, - 1/0 for a verified negative, + 0/1 for an unobserved label
+        self.average[index] = torch.addcdiv(average, labels, 1 - labels.abs()).to(self.average.dtype)
 
 
 @register("pseudo_label")
