@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, log_prob, prepare
+from spml_core.losses.common import as_numbers, check_range, log_prob, prepare
 from spml_core.losses.fused import fused
 from spml_core.losses.negative import an
 from spml_core.losses.select import as_positive
@@ -75,7 +75,7 @@ def en(
         negative: (N, C) bool.
     """
     z, labels = prepare(logits, observed)
-    return weighted_an(z, labels, torch.maximum(labels.abs(), negative.to(z.dtype)), log_floor, reduction)
+    return weighted_an(z, labels, torch.maximum(labels.abs(), as_numbers(negative, z.dtype)), log_floor, reduction)
 
 
 def weighted_an(z: Tensor, labels: Tensor, weight: Tensor, log_floor: float, reduction: str) -> Tensor:

@@ -84,8 +84,8 @@ def _gr_mean(z, w, b, mu, sigma, labels, powers) -> Tensor:
     return _gr_by_autograd(z, labels, w, b, mu, sigma, *powers).sum() / z.numel()
 
 
-def _gr_and_all_slopes(z, w, b, mu, sigma, labels, q) -> tuple[Tensor, list[Tensor]]:
-    """The mean of GR for q1 = q2 = q > 0 and q3 = 1, and its derivatives by z (N, C) and by w, b, mu, sigma, each (C,)."""
+def _gr_and_all_slopes(z, w, b, mu, sigma, labels, q) -> tuple[Tensor, list[Tensor], float]:
+    """The mean of GR for q1 = q2 = q > 0 and q3 = 1; up to a factor, its derivatives by z and by w, b, mu, sigma."""
     total, slope = z.new_zeros(()), torch.empty_like(z)
     by_w, by_b, by_mu, by_sigma = z.new_zeros(4, z.shape[1])
     width = -0.5 / sigma**2
@@ -109,8 +109,9 @@ def _gr_and_all_slopes(z, w, b, mu, sigma, labels, q) -> tuple[Tensor, list[Tens
         by_w -= by_k.mul_(p).sum(0)
         by_mu += loss.mul_(off).sum(0)
         by_sigma += loss.mul_(off).sum(0)
-    slopes = [slope, by_w, by_b, by_mu / sigma**2, by_sigma / sigma**3]
-    return total / z.numel(), [s.div_(z.numel()) for s in slopes]
+    by_mu /= sigma**2
+    by_sigma /= sigma**3
+    return total / z.numel(), [slope, by_w, by_b, by_mu, by_sigma], 1 / z.numel()
 
 
 def _gr_and_slope(z, labels, w, b, mu, sigma, q1, q2, q3, log_floor) -> tuple[Tensor, Tensor]:

@@ -60,20 +60,21 @@ def _role(z: Tensor, y: Tensor, labels: Tensor, k: float, log_floor: float) -> T
 
 
 def _role_and_slopes(z: Tensor, y: Tensor, labels: Tensor, k: float):
-    """`_role` without a floor, and its derivatives by z and y: those of the penalties know the whole batch."""
-    both_logits = torch.stack((z, y))
-    both_probs = torch.sigmoid(both_logits)
-    gap = (both_probs.sum((1, 2), keepdim=True) / z.shape[0] - k) / z.shape[1]
-    total, slope = gap.new_zeros(()), torch.empty_like(both_logits)
-    for part in row_blocks(both_logits[0]):
-        x, p, seen = both_logits[:, part], both_probs[:, part], labels[part]
-        weight = 1 + seen.abs()
-        true = torch.addcmul(seen.clamp(min=0), 1 + seen.clamp(max=0), p.flip(0))
-        total += (weight - true).mul_(x).addcmul_(weight, logsigmoid(x), value=-1).sum()
-        pull = (1 - p).mul_(2 * gap).add_(weight)  # the penalty's slope is 2 gap p (1 - p)
-        torch.mul(pull, p, out=slope[:, part]).sub_(true)
+    """`_role` without a floor, and its derivatives by z and y up to a factor; the penalties know the whole batch."""
+    probs = torch.sigmoid(z), torch.sigmoid(y)
+    gaps = (torch.stack([p.sum() for p in probs]) - k * z.shape[0]) / z.numel()
+    total, slopes = z.new_zeros(()), (torch.empty_like(z), torch.empty_like(y))
+    for part in row_blocks(z):
+        seen = labels[part]
+        positive, crossed, both = seen.clamp(min=0), 1 + seen.clamp(max=0), 1 + seen.abs()
+        for own, p, other, gap, slope in zip((z, y), probs, reversed(probs), gaps, slopes, strict=True):
+            x, own_p = own[part], p[part]
+            true = torch.addcmul(positive, other[part], crossed)
+            total += (both - true).mul_(x).addcmul_(both, logsigmoid(x), value=-1).sum()
+            pull = torch.addcmul(both, 1 - own_p, 2 * gap)  # the penalty's slope is 2 gap p (1 - p)
+            torch.mul(pull, own_p, out=slope[part]).sub_(true)
     share = 0.5 / z.numel()
-    return total * share + gap.square().sum() / 2, slope.mul_(share)
+    return total * share + gaps.square().sum() / 2, slopes, share
 
 
 def _fit_and_slope(z: Tensor, true: Tensor, both: Tensor, log_floor: float):

@@ -8,14 +8,14 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from spml_core.losses.common import prepare
+from spml_core.losses.common import as_numbers, prepare
 from spml_core.losses.fused import is_eager_cpu
 
 
 def as_positive(observed: Tensor, positive: Tensor) -> Tensor:
     """`observed` with the unobserved labels of a mask set to 1; an observed label stays what it is."""
     if observed.is_floating_point():  # a `where` takes five times as long
-        return observed + positive * (1 - observed.abs())
+        return torch.addcmul(observed, as_numbers(positive, observed.dtype), 1 - observed.abs())
     return torch.where(positive & (observed == 0), 1, observed)
 
 

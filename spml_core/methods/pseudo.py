@@ -139,7 +139,7 @@ class EN(Memory):
             self.assign()
         self.record(index, logits, observed)
         floor = self.hyperparameters["log_floor"]
-        return losses.en(logits, observed, self.negative[index], log_floor=floor)
+        return losses.en(logits, observed, self.negative.index_select(0, index), log_floor=floor)
 
     @torch.no_grad()
     def assign(self) -> None:
@@ -153,7 +153,7 @@ class EN(Memory):
     @torch.no_grad()
     def record(self, index, logits, observed) -> None:
         z, labels = prepare(logits, observed)
-        p, past = torch.sigmoid(z).to(self.average.dtype), self.average[index]
+        p, past = torch.sigmoid(z).to(self.average.dtype), self.average.index_select(0, index)
         average = torch.where(past.isnan(), p, torch.lerp(p, past, self.hyperparameters["decay"]))
         # + 1/0 for an observed positive, - 1/0 for a verified negative, + 0/1 for an unobserved label
         self.average[index] = torch.addcdiv(average, labels, 1 - labels.abs()).to(self.average.dtype)
@@ -199,4 +199,4 @@ class PseudoLabel(Recording):
             self.pseudo_positive.copy_(self.recorded.isfinite() & (self.recorded > tau))
         self.record(index, logits, observed)
         floor = self.hyperparameters["log_floor"]
-        return losses.pseudo_label(logits, observed, self.pseudo_positive[index], log_floor=floor)
+        return losses.pseudo_label(logits, observed, self.pseudo_positive.index_select(0, index), log_floor=floor)
