@@ -75,7 +75,8 @@ def en(
         negative: (N, C) bool.
     """
     z, labels = prepare(logits, observed)
-    return weighted_an(z, labels, torch.maximum(labels.abs(), as_numbers(negative, z.dtype)), log_floor, reduction)
+    weight = torch.maximum(labels.abs(), as_numbers(negative, z.dtype))
+    return weighted_an(z, labels, weight, log_floor, reduction)
 
 
 def weighted_an(z: Tensor, labels: Tensor, weight: Tensor, log_floor: float, reduction: str) -> Tensor:

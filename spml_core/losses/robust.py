@@ -55,7 +55,8 @@ def gr(
     constants = (w, b, mu, sigma, q1, q2, q3, log_floor)
     learned, usual = constants[:4], q1 == q2 > 0 and q3 == 1
     if any(isinstance(c, Tensor) for c in learned):
-        if usual and reduction == "mean" and all(isinstance(c, Tensor) and c.shape == z.shape[1:] for c in learned):
+        by_class = all(isinstance(c, Tensor) and c.shape == z.shape[1:] for c in learned)
+        if by_class and usual and reduction == "mean":
             direct = partial(_gr_and_all_slopes, labels=labels, q=q2)
             return joint(direct, partial(_gr_mean, labels=labels, powers=constants[4:]), z, *learned)
         return reduce(_gr_by_autograd(z, labels, *constants), reduction)

@@ -154,6 +154,7 @@ class EN(Memory):
     def record(self, index, logits, observed) -> None:
         z, labels = prepare(logits, observed)
         p, past = torch.sigmoid(z).to(self.average.dtype), self.average.index_select(0, index)
+        past = past.nan_to_num(math.nan, 0.0, 0.0)  # NaN stays; infinity would become NaN below
         average = torch.where(past.isnan(), p, torch.lerp(p, past, self.hyperparameters["decay"]))
         # + 1/0 for an observed positive, - 1/0 for a verified negative, + 0/1 for an unobserved label
         self.average[index] = torch.addcdiv(average, labels, 1 - labels.abs()).to(self.average.dtype)
@@ -199,4 +200,5 @@ class PseudoLabel(Recording):
             self.pseudo_positive.copy_(self.recorded.isfinite() & (self.recorded > tau))
         self.record(index, logits, observed)
         floor = self.hyperparameters["log_floor"]
-        return losses.pseudo_label(logits, observed, self.pseudo_positive.index_select(0, index), log_floor=floor)
+        positive = self.pseudo_positive.index_select(0, index)
+        return losses.pseudo_label(logits, observed, positive, log_floor=floor)
