@@ -87,10 +87,7 @@ def asl_ps(
 
 def _asl_and_slope(z: Tensor, positive: Tensor, gamma_pos: float, gamma_neg: float, margin: float):
     """ASL with a probability margin > 0, entry by entry, and its derivative by z."""
-    log_p = logsigmoid(z)
-    p = torch.exp(log_p)
-    power = torch.exp(gamma_pos * (log_p - z))
-    loss, slope = -power * log_p, power * (gamma_pos * p * log_p + p - 1)
+    loss, slope, p = _focal_and_slope(z, gamma_pos)
     not_p = torch.sigmoid(-z)
     # A power's slope at 0 may be infinite; the clamp cuts it off far below what p - margin can resolve.
     p_m = (p - margin).clamp(min=torch.finfo(z.dtype).eps ** 2)
@@ -100,6 +97,16 @@ def _asl_and_slope(z: Tensor, positive: Tensor, gamma_pos: float, gamma_neg: flo
     negative = -power * p_m * log_not
     negative_slope = (power * p_m / not_p_m - gamma_neg * power * log_not) * p * not_p * exceeds(p, margin)
     return torch.lerp(negative, loss, positive), torch.lerp(negative_slope, slope, positive)
+
+
+def _focal_and_slope(z: Tensor, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
+    """-(1 - p)^gamma log p, its derivative by z, and p."""
+    log_p = logsigmoid(z)
+    p = torch.exp(log_p)
+    if gamma == 0:
+        return -log_p, p - 1, p
+    power = torch.exp(gamma * (log_p - z))
+    return -power * log_p, power * (gamma * p * log_p + p - 1), p
 
 
 def focal_margin(
@@ -162,11 +169,7 @@ def hill(
 
 def _hill_and_slope(z: Tensor, positive: Tensor, shift: Tensor, lam: float, gamma: float):
     """Focal of the shifted logit where `positive` is 1, the Hill term where it is 0, and the slopes of both."""
-    x = z - shift
-    log_p = logsigmoid(x)
-    p = torch.exp(log_p)
-    power = torch.exp(gamma * (log_p - x))  # (1 - p)^gamma
-    loss, slope = -power * log_p, power * (gamma * p * log_p + p - 1)
+    loss, slope, _ = _focal_and_slope(z - shift, gamma)
     p = torch.sigmoid(z)
     square = p**2
     negative, negative_slope = (lam - p) * square, square * (1 - p) * (2 * lam - 3 * p)

@@ -52,14 +52,14 @@ def _em_apl_and_slope(z: Tensor, labels: Tensor, soft: Tensor, alpha: float, bet
     claim = z * sign
     p_other = torch.sigmoid(-claim)
     t = torch.addcmul(soft * pseudo, p_other, unknown)
-    weight = alpha * unknown - beta * pseudo - known
+    weight = torch.sub(alpha * unknown - known, pseudo, alpha=beta)
     if log_floor:
         claimed, rise = log_and_slope(claim, log_floor)
         other, fall = log_and_slope(-claim, log_floor)
         value, slope, gap = torch.lerp(claimed, other, t), rise - t * (rise + fall), claimed - other
     else:  # the two logarithms differ by the logit
-        value, slope, gap = logsigmoid(claim) - t * claim, p_other - t, claim
-    slope = slope + unknown * p_other * (1 - p_other) * gap
+        value, slope, gap = torch.addcmul(logsigmoid(claim), t, claim, value=-1), p_other - t, claim
+    slope = torch.addcmul(slope, unknown * gap, p_other * (1 - p_other))
     return weight * value, weight * sign * slope
 
 
