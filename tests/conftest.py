@@ -8,6 +8,12 @@ import pytest
 SHARED = Path(__file__).parents[2] / "shared"
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--all-notebooks", action="store_true", help="execute every notebook in full (20 minutes)"
+    )
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder `shared` next to the project; a test that asks for it is skipped where there is none."""

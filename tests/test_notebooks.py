@@ -174,11 +174,20 @@ def test_no_figure_of_one_notebook_is_called_like_that_of_another():
 
 # --- one real run ---
 
+# Executed in full by every `make test`; `--all-notebooks` executes the others too (20 minutes on 2 cores). All of them
+# run in the smoke profile each time (test_profiles.py).
+ALWAYS = {"01", "02", "06", "07"}
 
-def execute(folder, **options):
-    """All notebooks with runs and figures below `folder`, as `spml figures` runs them."""
+
+@pytest.fixture(scope="session")
+def chosen(pytestconfig) -> list:
+    return [p for p in PATHS if pytestconfig.getoption("--all-notebooks") or p.stem[:2] in ALWAYS]
+
+
+def execute(paths, folder, **options):
+    """These notebooks with runs and figures below `folder`, as `spml figures` runs them."""
     where = {"runs_dir": str(folder / "runs"), "figures_dir": str(folder / "figures")}
-    declared = {path.stem: set(notebooks.parameters(path)) for path in PATHS}
+    declared = {path.stem: set(notebooks.parameters(path)) for path in paths}
     results = []
     for known in ({"figures_dir"}, {"figures_dir", "runs_dir"}):
         names = [name for name, its in declared.items() if its & where.keys() == known]
@@ -195,7 +204,7 @@ def execute(folder, **options):
 
 
 @pytest.fixture(scope="session")
-def executed(tmp_path_factory):
+def executed(tmp_path_factory, chosen):
     """Folder with runs/, figures/ and executed/. Processes of pytest-xdist share it: the first one executes."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -204,15 +213,17 @@ def executed(tmp_path_factory):
     with FileLock(f"{folder}.lock"), pytest.MonkeyPatch.context() as patch:
         if not finished.exists():
             patch.chdir(ROOT)
-            results = execute(folder)
+            results = execute(chosen, folder)
             assert {result.status for result in results} == {"done"}
             finished.touch()
     return folder
 
 
 @pytest.fixture
-def headline(executed):
+def headline(executed, chosen):
     def read(name):
+        if name not in {path.stem for path in chosen}:
+            pytest.skip(f"{name} takes minutes: `make test ARGS=--all-notebooks` executes it in full")
         return json.loads((executed / "figures" / f"{name}.json").read_text())
 
     return read
@@ -370,9 +381,9 @@ def test_predictions(headline):
 
 
 @pytest.mark.slow
-def test_figures_on_disk(executed):
+def test_figures_on_disk(executed, chosen):
     figures = executed / "figures"
-    for path in PATHS:
+    for path in chosen:
         for name in notebooks.promises(notebooks.read(path), path.stem):
             assert (figures / f"{name}.png").stat().st_size > 5000
             assert len((figures / f"{name}.csv").read_text().splitlines()) > 10
@@ -384,7 +395,7 @@ def test_figures_on_disk(executed):
             assert b"/Type3" not in pdf + opened and b"/FontFile2" in pdf + opened and b"Date" not in pdf
         assert (figures / f"{path.stem}.json").is_file()
         assert json.loads((figures / f"{path.stem}.parameters.json").read_text())["figures_dir"]
-    stray = {file.stem[:2] for file in figures.iterdir()} - {path.stem[:2] for path in PATHS}
+    stray = {file.stem[:2] for file in figures.iterdir()} - {path.stem[:2] for path in chosen}
     assert stray == {"in"} and (figures / "index.html").is_file()
 
 
@@ -400,13 +411,13 @@ def test_notebooks_share_their_runs(executed):
 
 
 @pytest.mark.slow
-def test_unchanged_notebooks_are_skipped(executed, monkeypatch):
+def test_unchanged_notebooks_are_skipped(executed, chosen, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert {result.status for result in execute(executed)} == {"up to date"}
+    assert {result.status for result in execute(chosen, executed)} == {"up to date"}
 
 
 @pytest.mark.slow
-def test_again_gives_the_same_bytes(executed, tmp_path, monkeypatch):
+def test_again_gives_the_same_bytes(executed, chosen, tmp_path, monkeypatch):
     """Executed once more, in another folder and from finished runs: nothing is trained, every file is the same."""
     monkeypatch.chdir(ROOT)
     for path in (executed / "runs").glob("digits-*"):
@@ -420,7 +431,7 @@ def test_again_gives_the_same_bytes(executed, tmp_path, monkeypatch):
         return {file: file.stat().st_mtime_ns for file in (tmp_path / "runs").rglob("*.safetensors")}
 
     before = trained()
-    assert {result.status for result in execute(tmp_path, force=True)} == {"done"}
+    assert {result.status for result in execute(chosen, tmp_path, force=True)} == {"done"}
     assert trained() == before
     found = digests(tmp_path / "figures")
     assert found == digests(executed / "figures")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, prepare, reduce, toward
+from spml_core.losses.common import check_range, exceeds, prepare, reduce, toward
 from spml_core.losses.fused import fused
 from spml_core.losses.negative import an
 from spml_core.losses.terms import cross_entropy, focal_term, squared_error
@@ -88,20 +88,26 @@ def asl_ps(
 
 def _asl_and_slope(z: Tensor, positive: Tensor, gamma_pos: float, gamma_neg: float, margin: float):
     """ASL with a probability margin > 0, entry by entry, and its derivative by z."""
-    log_p = logsigmoid(z)
-    p = torch.exp(log_p)
-    power = torch.exp(gamma_pos * (log_p - z))
-    loss, slope = -power * log_p, power * (gamma_pos * p * log_p + p - 1)
+    loss, slope, p = _focal_and_slope(z, gamma_pos)
     not_p = torch.sigmoid(-z)
     # A power's slope at 0 may be infinite; the clamp cuts it off far below what p - margin can resolve.
     p_m = (p - margin).clamp(min=torch.finfo(z.dtype).eps ** 2)
     not_p_m = (not_p + margin).clamp(max=1)
     log_not = torch.log(not_p_m)  # finite without a logsigmoid, since margin > 0
     power = p_m ** (gamma_neg - 1)
-    counts = torch.sign((p - margin).clamp(min=0))  # p > margin, faster than a comparison
     negative = -power * p_m * log_not
-    negative_slope = (power * p_m / not_p_m - gamma_neg * power * log_not) * p * not_p * counts
+    negative_slope = (power * p_m / not_p_m - gamma_neg * power * log_not) * p * not_p * exceeds(p, margin)
     return torch.lerp(negative, loss, positive), torch.lerp(negative_slope, slope, positive)
+
+
+def _focal_and_slope(z: Tensor, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
+    """-(1 - p)^gamma log p, its derivative by z, and p."""
+    log_p = logsigmoid(z)
+    p = torch.exp(log_p)
+    if gamma == 0:
+        return -log_p, p - 1, p
+    power = torch.exp(gamma * (log_p - z))
+    return -power * log_p, power * (gamma * p * log_p + p - 1), p
 
 
 def focal_margin(
@@ -175,11 +181,7 @@ def hill(
 
 def _hill_and_slope(z: Tensor, positive: Tensor, shift: Tensor, lam: float, gamma: float):
     """Focal of the shifted logit where `positive` is 1, the Hill term where it is 0, and the slopes of both."""
-    x = z - shift
-    log_p = logsigmoid(x)
-    p = torch.exp(log_p)
-    power = torch.exp(gamma * (log_p - x))  # (1 - p)^gamma
-    loss, slope = -power * log_p, power * (gamma * p * log_p + p - 1)
+    loss, slope, _ = _focal_and_slope(z - shift, gamma)
     p = torch.sigmoid(z)
     square = p**2
     negative, negative_slope = (lam - p) * square, square * (1 - p) * (2 * lam - 3 * p)
@@ -271,4 +273,4 @@ def fm_splc(
 
 def _likely_positive(z: Tensor, labels: Tensor, tau: float) -> Tensor:
     """1 for unobserved labels with p > tau, else 0."""
-    return (torch.sigmoid(z.detach()) > tau) * (1 - labels.abs())
+    return exceeds(torch.sigmoid(z.detach()), tau) * (1 - labels.abs())

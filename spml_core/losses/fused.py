@@ -45,8 +45,9 @@ def fused(
 def joint(direct: Callable, plain: Callable, *inputs: Tensor) -> Tensor:
     """A scalar loss of several tensors that each may need a gradient, as the estimates of labels beside the logits.
 
-    direct(*inputs) is (loss, [its derivative by each input]); plain(*inputs) is the same loss in operations that
-    autograd can follow, for second derivatives, torch.func and torch.compile.
+    direct(*inputs) is (loss, [a tensor for each input], factor), whose products are the derivatives by the inputs;
+    plain(*inputs) is the same loss in operations that autograd can follow, for second derivatives, torch.func and
+    torch.compile.
     """
     if torch.compiler.is_compiling() or _functorch():
         return plain(*inputs)
@@ -113,8 +114,8 @@ class _Fused(torch.autograd.Function):
 class _Joint(torch.autograd.Function):
     @staticmethod
     def forward(ctx, direct, plain, *inputs):
-        loss, slopes = direct(*inputs)
-        ctx.plain = plain
+        loss, slopes, factor = direct(*inputs)
+        ctx.plain, ctx.factor = plain, factor
         ctx.save_for_backward(*inputs, *slopes)
         return loss
 
@@ -126,4 +127,5 @@ class _Joint(torch.autograd.Function):
             wanted = [x for x, need in zip(inputs, needed, strict=True) if need]
             found = iter(torch.autograd.grad(ctx.plain(*inputs), wanted, grad, create_graph=True))
             return None, None, *(next(found) if need else None for need in needed)
+        grad = grad * ctx.factor
         return None, None, *(grad * s if need else None for s, need in zip(slopes, needed, strict=True))

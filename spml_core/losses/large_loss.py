@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from spml_core.losses.common import prepare
+from spml_core.losses.common import as_numbers, prepare
 from spml_core.losses.negative import an
 from spml_core.losses.pseudo import weighted_an
 from spml_core.losses.select import as_positive, large_losses
@@ -21,7 +21,7 @@ def ll_r(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -
         k: >= 0, how many labels of the batch; the method counts them from its rate.
     """
     z, labels = prepare(logits, observed)
-    kept = 1 - large_losses(z, labels, k=k).to(z.dtype)
+    kept = 1 - as_numbers(large_losses(z, labels, k=k), z.dtype)
     return weighted_an(z, labels, kept, log_floor=0.0, reduction=reduction)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, prepare
+from spml_core.losses.common import check_range, exceeds, prepare, weigh
 from spml_core.losses.fused import fused
 
 
@@ -46,9 +46,9 @@ def lasd(
 
 def _lasd_and_slope(z: Tensor, labels: Tensor, lambda_plus, lambda_minus, tau, gamma_pos, gamma_neg):
     """A focal term of what each label claims, in truth or by its pseudo-label, and its derivative by z."""
-    known = labels.abs()
-    positive = labels.clamp(min=0) + (torch.sigmoid(z) > tau) * (1 - known)
-    weight = known + (1 - known) * (lambda_minus + (lambda_plus - lambda_minus) * positive)
+    pseudo = exceeds(torch.sigmoid(z), tau) * (1 - labels.abs())
+    positive = labels.clamp(min=0) + pseudo
+    weight = torch.add(weigh(labels, lambda_minus), pseudo, alpha=lambda_plus - lambda_minus)
     gamma = gamma_neg + (gamma_pos - gamma_neg) * positive
     sign = 2 * positive - 1
     claim = z * sign
@@ -82,12 +82,13 @@ def consistency(logits: Tensor) -> Tensor:
         logits: (views, N, C).
     """
     z = (logits if logits.dtype == torch.float64 else logits.float()).transpose(0, 1)  # (N, views, C)
-    num_images, _, num_classes = z.shape
-    return fused(_distance_and_slope, z, z.detach(), reduction="sum") / (num_images * num_classes)
+    num_images, num_views, num_classes = z.shape
+    spread = fused(_spread_and_slope, z, z.detach(), reduction="sum")
+    return spread * (num_views / (num_images * num_classes))
 
 
-def _distance_and_slope(z: Tensor, _):
-    """Of V views the squared distances of all pairs add up to sum_i (V p_i - sum_j p_j)^2 / V."""
+def _spread_and_slope(z: Tensor, _):
+    """(p_i - mean p)^2 of each view; V times their sum are the squared distances of all pairs of V views."""
     p = torch.sigmoid(z)
-    apart = z.shape[1] * p - p.sum(1, keepdim=True)
-    return apart**2 / z.shape[1], 2 * apart * p * (1 - p)
+    apart = p - p.mean(1, keepdim=True)
+    return apart.square(), 2 * apart * p * (1 - p)

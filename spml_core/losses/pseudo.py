@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, log_prob, prepare
+from spml_core.losses.common import as_numbers, check_range, log_prob, prepare
 from spml_core.losses.focal import base_loss
 from spml_core.losses.fused import fused
 from spml_core.losses.select import as_positive
@@ -46,21 +46,21 @@ def em_apl(
 def _em_apl_and_slope(z: Tensor, labels: Tensor, soft: Tensor, alpha: float, beta: float, log_floor: float):
     """Each term is a weight times (1 - t) log(claimed) + t log(other): t is 0, s, or the probability of the other."""
     known = labels.abs()
-    pseudo = (soft > 0) * (1 - known)
+    pseudo = soft.sign() * (1 - known)
     unknown = 1 - known - pseudo
     sign = 2 * labels.clamp(min=0) - 1
     claim = z * sign
     p_other = torch.sigmoid(-claim)
+    t = torch.addcmul(soft * pseudo, p_other, unknown)
+    weight = torch.sub(alpha * unknown - known, pseudo, alpha=beta)
     if log_floor:
         claimed, rise = log_and_slope(claim, log_floor)
         other, fall = log_and_slope(-claim, log_floor)
-    else:
-        claimed, rise = logsigmoid(claim), p_other
-        other, fall = claimed - claim, torch.exp(claimed)
-    t = soft * pseudo + p_other * unknown
-    weight = alpha * unknown - beta * pseudo - known
-    slope = rise - t * (rise + fall) + unknown * p_other * (1 - p_other) * (claimed - other)
-    return weight * torch.lerp(claimed, other, t), weight * sign * slope
+        value, slope, gap = torch.lerp(claimed, other, t), rise - t * (rise + fall), claimed - other
+    else:  # the two logarithms differ by the logit
+        value, slope, gap = torch.addcmul(logsigmoid(claim), t, claim, value=-1), p_other - t, claim
+    slope = torch.addcmul(slope, unknown * gap, p_other * (1 - p_other))
+    return weight * value, weight * sign * slope
 
 
 def en(
@@ -75,7 +75,8 @@ def en(
         negative: (N, C) bool.
     """
     z, labels = prepare(logits, observed)
-    return weighted_an(z, labels, (negative | (labels != 0)).to(z.dtype), log_floor, reduction)
+    weight = torch.maximum(labels.abs(), as_numbers(negative, z.dtype))
+    return weighted_an(z, labels, weight, log_floor, reduction)
 
 
 def weighted_an(z: Tensor, labels: Tensor, weight: Tensor, log_floor: float, reduction: str) -> Tensor:

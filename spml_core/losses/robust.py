@@ -53,13 +53,14 @@ def gr(
         check_range(name, q, 0, math.inf)
     check_range("log_floor", log_floor, 0, 1)
     constants = (w, b, mu, sigma, q1, q2, q3, log_floor)
-    learned = constants[:4]
+    learned, usual = constants[:4], q1 == q2 > 0 and q3 == 1
     if any(isinstance(c, Tensor) for c in learned):
-        if reduction == "mean" and all(isinstance(c, Tensor) and c.shape == z.shape[1:] for c in learned):
-            options = {"labels": labels, "powers": (q1, q2, q3, log_floor)}
-            return joint(partial(_gr_and_all_slopes, **options), partial(_gr_mean, **options), z, *learned)
+        by_class = all(isinstance(c, Tensor) and c.shape == z.shape[1:] for c in learned)
+        if by_class and usual and reduction == "mean":
+            direct = partial(_gr_and_all_slopes, labels=labels, q=q2)
+            return joint(direct, partial(_gr_mean, labels=labels, powers=constants[4:]), z, *learned)
         return reduce(_gr_by_autograd(z, labels, *constants), reduction)
-    in_place = _gr_in_place if q1 == q2 > 0 and q3 == 1 else None
+    in_place = _gr_in_place if usual else None
     return fused(_gr_and_slope, z, labels, *constants, reduction=reduction, in_place=in_place)
 
 
@@ -84,39 +85,34 @@ def _gr_mean(z, w, b, mu, sigma, labels, powers) -> Tensor:
     return _gr_by_autograd(z, labels, w, b, mu, sigma, *powers).sum() / z.numel()
 
 
-def _gr_and_all_slopes(z, w, b, mu, sigma, labels, powers) -> tuple[Tensor, list[Tensor]]:
-    """The mean of GR, and its derivatives by z (N, C) and by w, b, mu, sigma, each (C,)."""
-    q1, q2, q3, log_floor = powers
+def _gr_and_all_slopes(z, w, b, mu, sigma, labels, q) -> tuple[Tensor, list[Tensor], float]:
+    """The mean of GR for q1 = q2 = q > 0 and q3 = 1; up to a factor, its derivatives by z and by w, b, mu, sigma."""
     total, slope = z.new_zeros(()), torch.empty_like(z)
-    by_w, by_b, by_mu, by_sigma = (torch.zeros_like(z[0]) for _ in range(4))
+    by_w, by_b, by_mu, by_sigma = z.new_zeros(4, z.shape[1])
+    width = -0.5 / sigma**2
     for part in row_blocks(z):
-        p, not_p, log_p = _sigmoid_and_log(z[part])
-        certain = labels[part].clamp(min=0)
+        log_p = logsigmoid(z[part])
+        p = torch.exp(log_p)
         unknown = 1 - labels[part].abs()
-        k = torch.addcmul(b, w, p).sigmoid_()
-        off = p - mu
-        square = off.square().mul_(unknown)
-        v = (square * (-0.5 / sigma**2)).exp_()
-        positive, power = _robust_and_power(log_p, p, not_p, q2, log_floor)
-        if q1 != q2:
-            observed, observed_power = _robust_and_power(log_p, p, not_p, q1, log_floor)
-            positive, power = (
-                torch.lerp(positive, observed, certain),
-                torch.lerp(power, observed_power, certain),
-            )
-        rise = power * not_p
-        negative, power = _robust_and_power(log_p - z[part] if q3 != 1 else None, not_p, p, q3, log_floor)
-        by_k = (positive - negative).mul_(v).mul_(unknown).mul_(k).mul_(1 - k)
-        k = torch.addcmul(certain, unknown, k)
-        loss = torch.lerp(negative, positive, k).mul_(v)
-        torch.mul(torch.lerp(power * p, -rise, k), v, out=slope[part])
+        soft = torch.addcmul(b, w, p).sigmoid_().mul_(unknown)
+        off = (p - mu).mul_(unknown)
+        v = off.square().mul_(width).exp_()
+        positive = (soft + labels[part].clamp(min=0)).mul_(v)  # v k, the weight of L2
+        rest = v.sub_(positive)  # v (1 - k), the weight of L3
+        drop = log_p.mul_(q).expm1_()  # -q L2
+        by_k = torch.add(p, drop, alpha=1 / q).mul_(soft).mul_(rest)  # of -(L2 - L3)
+        rest = rest.mul_(p)
+        drop = drop.mul_(positive)
+        loss = torch.sub(rest, drop, alpha=1 / q)
+        torch.mul(rest.sub_(drop).sub_(positive), 1 - p, out=slope[part])
         total += loss.sum()
-        by_b += by_k.sum(0)
-        by_w += by_k.mul_(p).sum(0)
-        by_sigma += square.mul_(loss).sum(0)
-        by_mu += off.mul_(loss).mul_(unknown).sum(0)
-    slopes = [slope, by_w, by_b, by_mu / sigma**2, by_sigma / sigma**3]
-    return total / z.numel(), [s.div_(z.numel()) for s in slopes]
+        by_b -= by_k.sum(0)
+        by_w -= by_k.mul_(p).sum(0)
+        by_mu += loss.mul_(off).sum(0)
+        by_sigma += loss.mul_(off).sum(0)
+    by_mu /= sigma**2
+    by_sigma /= sigma**3
+    return total / z.numel(), [slope, by_w, by_b, by_mu, by_sigma], 1 / z.numel()
 
 
 def _gr_and_slope(z, labels, w, b, mu, sigma, q1, q2, q3, log_floor) -> tuple[Tensor, Tensor]:

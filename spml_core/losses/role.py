@@ -60,10 +60,10 @@ def _role(z: Tensor, y: Tensor, labels: Tensor, k: float, log_floor: float) -> T
 
 
 def _role_and_slopes(z: Tensor, y: Tensor, labels: Tensor, k: float):
-    """`_role` without a floor, and its derivatives by z and y: those of the penalties know the whole batch."""
+    """`_role` without a floor, and its derivatives by z and y up to a factor; the penalties know the whole batch."""
     probs = torch.sigmoid(z), torch.sigmoid(y)
-    gaps = [(p.sum(dim=-1).mean() - k) / z.shape[-1] for p in probs]
-    total, slopes = torch.zeros_like(gaps[0]), (torch.empty_like(z), torch.empty_like(y))
+    gaps = (torch.stack([p.sum() for p in probs]) - k * z.shape[0]) / z.numel()
+    total, slopes = z.new_zeros(()), (torch.empty_like(z), torch.empty_like(y))
     for part in row_blocks(z):
         seen = labels[part]
         positive, crossed, both = seen.clamp(min=0), 1 + seen.clamp(max=0), 1 + seen.abs()
@@ -71,10 +71,10 @@ def _role_and_slopes(z: Tensor, y: Tensor, labels: Tensor, k: float):
             x, own_p = own[part], p[part]
             true = torch.addcmul(positive, other[part], crossed)
             total += (both - true).mul_(x).addcmul_(both, logsigmoid(x), value=-1).sum()
-            pull = (1 - own_p).mul_(2 * gap).add_(both)  # the penalty's slope is 2 gap p (1 - p)
+            pull = torch.addcmul(both, 1 - own_p, 2 * gap)  # the penalty's slope is 2 gap p (1 - p)
             torch.mul(pull, own_p, out=slope[part]).sub_(true)
     share = 0.5 / z.numel()
-    return total * share + sum(gap**2 for gap in gaps) / 2, [slope.mul_(share) for slope in slopes]
+    return total * share + gaps.square().sum() / 2, slopes, share
 
 
 def _fit_and_slope(z: Tensor, true: Tensor, both: Tensor, log_floor: float):

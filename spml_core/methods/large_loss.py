@@ -83,7 +83,7 @@ class LLCp(Memory):
 
     def forward(self, logits, observed, step):
         index = self.rows(step, logits)
-        corrected = self.corrected[index]
+        corrected = self.corrected.index_select(0, index)
         labels = losses.as_positive(observed.to(logits.dtype), corrected)
         if step.epoch > 1:
             k = count_of(self.hyperparameters["delta"], logits.numel())

@@ -62,7 +62,9 @@ class LASD(Method):
         probe(self)
 
     def forward(self, logits, observed, step: Step):
-        views = logits if logits.ndim == 3 else logits[None]
         options = {k: self.hyperparameters[k] for k in ("lambda_plus", "tau", "gamma_pos", "gamma_neg")}
-        loss = losses.lasd(views[0], observed, lambda_minus=self.lambda_minus, **options)
-        return loss + self.hyperparameters["alpha"] * losses.consistency(views)
+        options["lambda_minus"] = self.lambda_minus
+        if logits.ndim == 2:
+            return losses.lasd(logits, observed, **options)
+        loss = losses.lasd(logits[0], observed, **options)
+        return loss + self.hyperparameters["alpha"] * losses.consistency(logits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from numbers import Integral, Real
 
 import torch
@@ -44,7 +43,7 @@ class Memory(Method):
                 f"method {self.name!r} finds its state by index: give Step(index=...), the (N,) rows of the training "
                 f"set that the batch holds (got {given})"
             )
-        return step.index.to(next(chain(self.buffers(), self.parameters())).device)
+        return step.index.to(logits.device)
 
     def begins(self, step: Step) -> bool:
         """Whether this is the first call of an epoch."""
@@ -71,9 +70,10 @@ class Recording(Memory):
 
     @torch.no_grad()
     def record(self, index: Tensor, logits: Tensor, observed: Tensor) -> None:
-        z, observed = prepare(logits, observed)
-        p = torch.sigmoid(z).to(self.recorded.dtype)
-        self.recorded[index] = torch.where(observed == 0, p, torch.inf)
+        z, labels = prepare(logits, observed)
+        known = labels.abs()
+        p = torch.addcdiv(torch.sigmoid(z), known, 1 - known)  # + 1/0 where known, + 0/1 elsewhere
+        self.recorded[index] = p.to(self.recorded.dtype)
 
 
 def check_number(name: str, value, low: float, high: float, ends: str = "[]") -> None:

@@ -9,6 +9,7 @@ from numbers import Integral
 import torch
 
 from spml_core import losses
+from spml_core.losses.common import prepare
 from spml_core.losses.select import lowest
 from spml_core.methods.base import Step, register
 from spml_core.methods.memory import Memory, Recording, check_number
@@ -91,9 +92,9 @@ class EMAPL(Recording):
             self.assign(step)
         self.record(index, logits, observed)
         options = {k: self.hyperparameters[k] for k in ("alpha", "beta", "log_floor")}
-        pseudo = self.pseudo_negative[index]
+        pseudo = self.pseudo_negative.index_select(0, index)
         if self.hyperparameters["positive"]:
-            pseudo = pseudo + self.pseudo_positive[index]  # no label is both
+            pseudo = pseudo + self.pseudo_positive.index_select(0, index)  # no label is both
         return losses.em_apl(logits, observed, pseudo, **options)
 
     @torch.no_grad()
@@ -168,7 +169,7 @@ class EN(Memory):
             self.assign()
         self.record(index, logits, observed)
         floor = self.hyperparameters["log_floor"]
-        return losses.en(logits, observed, self.negative[index], log_floor=floor)
+        return losses.en(logits, observed, self.negative.index_select(0, index), log_floor=floor)
 
     @torch.no_grad()
     def assign(self) -> None:
@@ -181,11 +182,12 @@ class EN(Memory):
 
     @torch.no_grad()
     def record(self, index, logits, observed) -> None:
-        p, past = torch.sigmoid(logits.float()).to(self.average.dtype), self.average[index]
-        decay = self.hyperparameters["decay"]
-        average = torch.where(past.isfinite(), decay * past + (1 - decay) * p, p)
-        known = torch.where(observed > 0, torch.inf, -torch.inf)
-        self.average[index] = torch.where(observed == 0, average, known).to(self.average.dtype)
+        z, labels = prepare(logits, observed)
+        p, past = torch.sigmoid(z).to(self.average.dtype), self.average.index_select(0, index)
+        past = past.nan_to_num(math.nan, 0.0, 0.0)  # NaN stays; infinity would become NaN below
+        average = torch.where(past.isnan(), p, torch.lerp(p, past, self.hyperparameters["decay"]))
+        # + 1/0 for an observed positive, - 1/0 for a verified negative, + 0/1 for an unobserved label
+        self.average[index] = torch.addcdiv(average, labels, 1 - labels.abs()).to(self.average.dtype)
 
 
 @register("pseudo_label")
@@ -239,4 +241,4 @@ class PseudoLabel(Recording):
             self.pseudo_positive.copy_(self.recorded.isfinite() & (self.recorded > tau))
         self.record(index, logits, observed)
         options = {k: self.hyperparameters[k] for k in ("base", "log_floor")}
-        return losses.pseudo_label(logits, observed, self.pseudo_positive[index], **options)
+        return losses.pseudo_label(logits, observed, self.pseudo_positive.index_select(0, index), **options)
