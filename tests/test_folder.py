@@ -420,3 +420,15 @@ def test_photographs(tmp_path):
     for part in data.parts.values():
         for name, row in zip(part.ids, part.full, strict=True):
             assert {data.classes[c] for c in np.flatnonzero(row)} == truth[name]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "kind"),
+    [("allow_missing", "no", "bool"), ("min_images", "ten", "int"), ("size", 64.5, "int"), ("fractions", 0.8, "Seq"),
+     ("zero", 0, "str")],
+)  # fmt: skip
+def test_an_option_of_another_type(option, value, kind, tmp_path):
+    with pytest.raises(
+        DataError, match=f"option {option} of data set 'folder' must be .*{kind}.*got {value!r}"
+    ):
+        load("folder", root=tmp_path, **{option: value})

@@ -109,6 +109,25 @@ def check(name: str, options, function: str = "load") -> None:
     if required:
         how = f"spml train: --{required[0]} PATH; spml figures: -p {required[0]} PATH"
         raise DataError(f"data set {name!r} needs {required[0]} ({how}).")
+    _check_types(name, _function(name, function), options)
+
+
+def _check_types(name: str, function: Callable, options) -> None:
+    """Text is no number, and "no" is not false: an option of another type than declared is an error."""
+    from typing import get_type_hints
+
+    from pydantic import TypeAdapter, ValidationError
+
+    hints = get_type_hints(function)
+    for option, value in options.items():
+        try:
+            TypeAdapter(hints[option]).validate_python(value, strict=True)
+        except ValidationError as error:
+            declared = function.__annotations__[option]
+            raise DataError(
+                f"option {option} of data set {name!r} must be {declared}, got {value!r}: {error.errors()[0]['msg']} "
+                f"(spml train: -d {option} VALUE, where a value is true, false, null, a number, [a, list] or a word)."
+            ) from None
 
 
 def loader(name: str):

@@ -17,7 +17,10 @@ from spml_core.data import DataError
 
 RULE = "whole image to a square, bicubic, JPEG draft at twice the size, transparency on white"
 SHOWN = 20  # files named in a report
-REMEDY = "Restore these files, or delete their rows from labels.csv."
+REMEDY = (
+    "Restore these files. To train without them: delete the rows of a labels.csv that name them, or, where files are "
+    "missing, set the option allow_missing (spml train: -d allow_missing true)."
+)
 
 
 def decode(path: str | Path, size: int) -> np.ndarray:
