@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -36,11 +37,13 @@ class RunFailures(ExceptionGroup):
 
 def processes(number: int) -> ProcessPoolExecutor:
     """A pool of processes on this machine: spawned, since torch does not survive a fork, and gone with their parent."""
-    return ProcessPoolExecutor(number, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    return ProcessPoolExecutor(number, mp_context=get_context("spawn"), initializer=_end_at_once)
 
 
-def _end_with_parent() -> None:
-    """The workers of a parent that was killed would wait for it for ever."""
+def _end_at_once() -> None:
+    """In a worker: at Ctrl-C, or else it would begin what the pool has queued; and when the parent was killed, or else
+    it would wait for it for ever. Trainings go on from their last epoch."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def watch():
         parent_process().join()
@@ -55,8 +58,9 @@ def failures(experiments: Sequence, exceptions: Sequence[Exception], runs: Seque
         f"  {_said(one)}: {type(error).__name__}: {_reason(error)}"
         for one, error in zip(experiments, exceptions, strict=True)
     ]
+    kept = ", the others are finished and kept" if runs else ""
     message = (
-        f"{len(lines)} of {len(lines) + len(runs)} experiments failed, the others are finished and kept:\n"
+        f"{len(lines)} of {len(lines) + len(runs)} experiments failed{kept}:\n"
         + "\n".join(lines)
         + "\nAsk for the same again once the reason is gone: what is finished is loaded."
     )

@@ -222,7 +222,8 @@ class _Work:
             logits = logits.unflatten(0, (self.method.views, -1))  # (views, n, C)
         logits = distributed.gather(logits, len(index))  # (views, N, C)
         logits.register_hook(self._count_finite)
-        loss = self.method(logits, self.observed[index], Step(self.epoch, self.config.epochs, index))
+        observed = self.observed.index_select(0, index)
+        loss = self.method(logits, observed, Step(self.epoch, self.config.epochs, index))
         if loss.ndim:
             raise ValueError(
                 f"{_name(self.method)} returned shape {tuple(loss.shape)}: return the mean, a scalar"

@@ -22,9 +22,9 @@ import pytest
 import torch
 from PIL import Image
 
-from spml_core import losses, methods, models, train
+from spml_core import experiment, losses, methods, models, train
 from spml_core.data import labels
-from spml_core.runs import NOT_IN_KEY, Experiment, Run, protocol, run, run_all, table
+from spml_core.runs import Experiment, Run, protocol, run, run_all, table
 
 COLORS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 
@@ -288,7 +288,7 @@ def test_every_field_was_asked_about():
              "linear_init", "accumulate", "head_lr_factor", "weight_decay", "schedule", "ema", "flip"}  # fmt: skip
     own_test = {"pretrained"}
     fields = {field.name for field in dataclasses.fields(Experiment)}
-    assert fields == asked | own_test | set(NOT_IN_KEY)
+    assert fields == asked | own_test | set(experiment.NOT_IN_KEY)
 
 
 def test_pretrained_weights_are_in_the_key(small, key, monkeypatch):
@@ -802,6 +802,7 @@ def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
     assert re.search(r"0.5 +given", rows["lr"]) and re.search(r"0.9 +given", rows["ema"])
     assert re.search(r"8 +protocol gr:voc2012", rows["epochs"]) and "default" in rows["weight_decay"]
     assert "Table 6" in shown.output
+    assert re.search(r"voc2012 +protocol gr:voc2012", rows["dataset"]) and "needs --root PATH" in shown.output
 
 
 @pytest.mark.parametrize(

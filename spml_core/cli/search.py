@@ -43,10 +43,10 @@ def search(space, changes, trials, jobs, storage, runs_dir):
     except KeyboardInterrupt:
         click.echo("interrupted; the same command goes on", err=True)
         sys.exit(130)
-    click.echo(_report(found))
+    click.echo(_report(found, runs_dir))
 
 
-def _report(found) -> str:
+def _report(found, runs_dir: str) -> str:
     import json
     import statistics
 
@@ -61,5 +61,5 @@ def _report(found) -> str:
         f"{table(rows)}\n"
         f"validation mAP {found.val_map:.2f} ({first['val_labels']} labels, {found.space.seeds} seed(s)), by which it "
         f"was chosen\ntest mAP {shown} ({len(maps)} seed(s))\n"
-        f"spml train --preset {found.preset}"
+        f"spml train --preset {found.preset}{'' if runs_dir == 'runs' else f' --runs-dir {runs_dir}'}"
     )

@@ -129,14 +129,15 @@ def _fields(protocol: str | None, preset: str | None, data, others, fields: dict
     for name, value in values(others).items():
         if name not in known or name in ("method", "params", "seed", "data", "root"):
             near = difflib.get_close_matches(name, known, n=2)
-            raise ValueError(
-                f"--set {name}: no such field{f', like {near}' if near else ''}; it has {', '.join(known)}"
-            )
+            hint = f"did you mean {' or '.join(near)}? " if near else ""
+            raise ValueError(f"-o {name}: no such field. {hint}There are: {', '.join(known)}")
         given[name] = value
     base = {} if preset is None else space.read_preset(preset)
     if protocol is not None:
         name, published = _named(protocol)
-        dataset = (base | given).get("dataset")
+        dataset = (base | given).get("dataset", published)
+        if dataset is not None:
+            base = {"dataset": dataset} | base
         base = runs.protocol(name, published or (dataset if dataset in DATASETS else None)) | base
     return base | given | {"data": base.get("data", {}) | values(data)}
 
@@ -150,12 +151,16 @@ def _explained(experiment, protocol: str | None, given: dict) -> str:
     """A line for each field: its effective value, and where that is from."""
     import dataclasses
 
-    from spml_core import distributed, protocols
+    from spml_core import data, distributed, protocols
     from spml_core.device import precision_on
     from spml_core.records import to_json
     from spml_core.runs import Experiment
 
     full, plain, rows = experiment.resolved(), Experiment(), []
+    published = {}
+    if protocol:
+        name, dataset = _named(protocol)
+        published = protocols.protocol(name, dataset) | ({"dataset": dataset} if dataset else {})
     for name in (f.name for f in dataclasses.fields(full)):
         effective, asked = getattr(full, name), getattr(experiment, name)
         if name == "params":
@@ -165,13 +170,16 @@ def _explained(experiment, protocol: str | None, given: dict) -> str:
             ]
             continue
         origin = "given" if given.get(name) is not None or asked != getattr(plain, name) else "default"
-        if protocol and given.get(name) is None and name in protocols.protocol(*_named(protocol)):
+        if given.get(name) is None and name in published:
             origin = f"protocol {protocol}"
         origin = "default of data set or method" if asked is None and effective is not None else origin
         rows.append((name, to_json(effective), origin))
     device = distributed.fabric(full.accelerator).device
     rows.append(("here", f"{device.type}, {precision_on(device, full.precision)}", "device and precision"))
     said = f"\nprotocol {protocol}: {protocols.source(_named(protocol)[0])}" if protocol else ""
+    options = full.data | ({} if full.root is None else {"root": full.root})
+    if needed := data.required_options(full.dataset, options):
+        said += f"\nTo train, data set {full.dataset!r} needs --{needed[0]} PATH."
     return f"{table([('field', 'value', 'from'), *rows])}{said}\n"
 
 

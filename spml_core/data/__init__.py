@@ -99,34 +99,47 @@ def read(name: str, /, **options):
 
 def check(name: str, options, function: str = "load") -> None:
     """Raise `DataError` if there is no data set `name`, or if `options` has one that it lacks or lacks one it needs."""
-    check_name(name)
+    check_options(name, options, function)
+    if required := required_options(name, options, function):
+        how = f"spml train: --{required[0]} PATH; spml figures: -p {required[0]} PATH"
+        raise DataError(f"data set {name!r} needs {required[0]} ({how}).")
+
+
+def required_options(name: str, options, function: str = "load") -> list[str]:
+    """The options that data set `name` cannot do without and that `options` lacks."""
     from inspect import signature
 
     known = signature(_function(name, function)).parameters
-    if unknown := sorted(set(options) - set(known)):
-        raise DataError(f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}.")
-    required = [k for k, p in known.items() if p.default is p.empty and k not in options]
-    if required:
-        how = f"spml train: --{required[0]} PATH; spml figures: -p {required[0]} PATH"
-        raise DataError(f"data set {name!r} needs {required[0]} ({how}).")
-    _check_types(name, _function(name, function), options)
+    return [k for k, p in known.items() if p.default is p.empty and k not in options]
 
 
-def _check_types(name: str, function: Callable, options) -> None:
-    """Text is no number, and "no" is not false: an option of another type than declared is an error."""
+def check_options(name: str, options, function: str = "load") -> None:
+    """Raise `DataError` if `options` has one that the data set lacks, or of another type than declared."""
+    check_name(name)
+    from inspect import Parameter, signature
     from typing import get_type_hints
 
+    known = dict(signature(_function(name, function)).parameters)
+    hints = get_type_hints(_function(name, function))
+    if function == "load":  # an option of `load` above, whatever the data set
+        known |= {"val_is_train": Parameter("val_is_train", Parameter.KEYWORD_ONLY, annotation="bool")}
+        hints |= {"val_is_train": bool}
+    if unknown := sorted(set(options) - set(known)):
+        raise DataError(f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}.")
+    _check_types(name, {k: p.annotation for k, p in known.items()}, hints, options)
+
+
+def _check_types(name: str, declared: dict, hints: dict, options) -> None:
+    """Text is no number, and "no" is not false: an option of another type than declared is an error."""
     from pydantic import TypeAdapter, ValidationError
 
-    hints = get_type_hints(function)
     for option, value in options.items():
         try:
             TypeAdapter(hints[option]).validate_python(value, strict=True)
         except ValidationError as error:
-            declared = function.__annotations__[option]
             raise DataError(
-                f"option {option} of data set {name!r} must be {declared}, got {value!r}: {error.errors()[0]['msg']} "
-                f"(spml train: -d {option} VALUE, where a value is true, false, null, a number, [a, list] or a word)."
+                f"option {option} of data set {name!r} must be {declared[option]}, got {value!r}: "
+                f"{error.errors()[0]['msg']} (spml train: -d {option} VALUE, where a value is true, false, null, a number, [a, list] or a word)."
             ) from None
 
 
