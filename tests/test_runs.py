@@ -802,7 +802,9 @@ def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
     assert re.search(r"0.5 +given", rows["lr"]) and re.search(r"0.9 +given", rows["ema"])
     assert re.search(r"8 +protocol gr:voc2012", rows["epochs"]) and "default" in rows["weight_decay"]
     assert "Table 6" in shown.output
-    assert re.search(r"voc2012 +protocol gr:voc2012", rows["dataset"]) and "needs --root PATH" in shown.output
+    assert (
+        re.search(r"voc2012\" +protocol gr:voc2012", rows["dataset"]) and "needs --root PATH" in shown.output
+    )
 
 
 @pytest.mark.parametrize(

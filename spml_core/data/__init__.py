@@ -139,7 +139,8 @@ def _check_types(name: str, declared: dict, hints: dict, options) -> None:
         except ValidationError as error:
             raise DataError(
                 f"option {option} of data set {name!r} must be {declared[option]}, got {value!r}: "
-                f"{error.errors()[0]['msg']} (spml train: -d {option} VALUE, where a value is true, false, null, a number, [a, list] or a word)."
+                f"{error.errors()[0]['msg']} "
+                f"(spml train: -d {option} VALUE, where a value is true, false, null, a number, [a, list] or a word)."
             ) from None
 
 
