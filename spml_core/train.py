@@ -117,9 +117,9 @@ def fit(
                 start = time.perf_counter()
                 batches = work.begin_epoch()
                 with closing(work.read(batches)) as shares:  # an interrupt must leave no worker process
-                    for n, (x, index) in enumerate(shares):
+                    for n, (x, index, observed) in enumerate(shares):
                         with work.gradients(n):
-                            work.backward(n, work.loss(x, index))
+                            work.backward(n, work.loss(x, index, observed))
                         if work.completes_step(n):
                             work.step()
                         bar.update()
@@ -206,13 +206,19 @@ class _Work:
                 p.requires_grad_(not frozen)
 
     def read(self, batches: list[Tensor]):
-        """(inputs, row numbers of the whole batch), on the device."""
+        """(inputs of this process's share, row numbers and observed labels of the whole batch), on the device."""
+        if distributed.world_size() == 1:
+            with closing(loading.batches(self.inputs, batches, self.device, self.observed)) as loaded:
+                for index, x, observed in loaded:
+                    yield x, index, observed
+            return
         shares = [distributed.share(index) for index in batches]
         with closing(loading.batches(self.inputs, shares, self.device)) as loaded:
-            for batch, (index, x) in zip(batches, loaded, strict=True):
-                yield x, index if distributed.world_size() == 1 else batch.to(self.device)
+            for batch, (_, x) in zip(batches, loaded, strict=True):
+                index = batch.to(self.device)
+                yield x, index, self.observed.index_select(0, index)
 
-    def loss(self, x: Tensor, index: Tensor) -> Tensor:
+    def loss(self, x: Tensor, index: Tensor, observed: Tensor) -> Tensor:
         """The loss of the whole batch, of which `x` is this process's share."""
         x = _augmented(x, self.config, self.method.views, self.noise)
         with autocast(self.device, self.precision):
@@ -222,7 +228,6 @@ class _Work:
             logits = logits.unflatten(0, (self.method.views, -1))  # (views, n, C)
         logits = distributed.gather(logits, len(index))  # (views, N, C)
         logits.register_hook(self._count_finite)
-        observed = self.observed.index_select(0, index)
         loss = self.method(logits, observed, Step(self.epoch, self.config.epochs, index))
         if loss.ndim:
             raise ValueError(

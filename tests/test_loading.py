@@ -56,6 +56,14 @@ def test_every_kind_of_input_gives_the_same_batches(paths, tmp_path, monkeypatch
     assert [len(x) for _, x in found] == [4, 4, 4, 4, 4, 3]
     for index, (own, x) in zip(indices, found, strict=True):
         assert torch.equal(own, index) and torch.equal(x, truth[index])
+    labels, numbers = torch.arange(46, dtype=torch.int8).view(23, 2), torch.arange(23)
+    beside = list(loading.batches(inputs, indices, "cpu", labels, numbers))
+    for (index, x, own_labels, own_numbers), (_, same) in zip(beside, found, strict=True):
+        assert (
+            torch.equal(x, same)
+            and torch.equal(own_labels, labels[index])
+            and torch.equal(own_numbers, index)
+        )
     assert list(loading.batches(inputs, [], "cpu")) == []
     (_, part), *_ = loading.batches(inputs[5:9], [torch.tensor([3, 0])], CPU)
     assert torch.equal(part, truth[[8, 5]])

@@ -6,6 +6,7 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from multiprocessing.pool import ThreadPool
 
 import torch
@@ -16,8 +17,8 @@ from spml_core.data import DataError, images
 RESIDENT = 2**28  # bytes of inputs that go to a GPU as a whole, for one pass over them
 LARGE = 2**22  # bytes of a batch from which on it is gathered by a thread, while the last one is used
 TOGETHER = (
-    2**19
-)  # bytes of small batches that are gathered at once: enough for two cores, and still in their cache
+    2**21
+)  # bytes of small batches gathered at once: the Python between batches costs more than the cache gives
 SHARED_MEMORY = "/dev/shm"
 AHEAD = 2  # batches that each worker process has ready
 
@@ -52,29 +53,39 @@ class Rows:
 
 
 def batches(
-    inputs: Tensor | Rows | images.Files, indices: Iterable[Tensor], device: torch.device | str
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (index, inputs[index]) on `device`, in the order of `indices`.
+    inputs: Tensor | Rows | images.Files,
+    indices: Iterable[Tensor],
+    device: torch.device | str,
+    *beside: Tensor,
+) -> Iterator[tuple[Tensor, ...]]:
+    """Yield (index, inputs[index]) and the same rows of each tensor in `beside`, in the order of `indices`.
 
-    Small inputs go to a GPU once for the pass. Large batches, and all that are decoded from files, are prepared one
-    ahead by a thread, and copied from pinned memory. When the loop over them is left, threads and worker processes end
-    (at once with `contextlib.closing`, else with the generator).
+    All on `device`. Small inputs go to a GPU once for the pass. Large batches, and all that are decoded from files, are
+    prepared one ahead by a thread, and copied from pinned memory. When the loop over them is left, threads and worker
+    processes end (at once with `contextlib.closing`, else with the generator).
 
     Args:
         inputs: (N, ...) uint8 images or float32 features: in memory, memory-mapped, or `images.Files`.
         indices: (B,) int64 row numbers of each batch.
+        beside: tensors of N rows that lie on `device` already, such as labels.
 
     Raises:
         DataError: a file that cannot be decoded, with its path and row; too little shared memory for `Files.workers`.
     """
     device = torch.device(device)
-    if isinstance(inputs, images.Files):
-        yield from _decoded(inputs, indices, device)
-        return
     source, rows = (inputs.source, inputs.index) if isinstance(inputs, Rows) else (inputs, None)
-    if device.type == "cpu" and source.device.type == "cpu":
-        yield from _gathered(source, rows, indices)
+    if isinstance(source, Tensor) and device.type == "cpu" and source.device.type == "cpu":
+        yield from _gathered(source, rows, indices, beside)
         return
+    decoding = isinstance(inputs, images.Files)
+    read = _decoded(inputs, indices, device) if decoding else _sent(source, rows, indices, device)
+    with closing(read):
+        for index, x in read:
+            yield index, x, *(tensor.index_select(0, index) for tensor in beside)
+
+
+def _sent(source: Tensor, rows: Tensor | None, indices: Iterable[Tensor], device: torch.device):
+    """From one device to another."""
     if source.device == device or (rows is None and source.nbytes <= RESIDENT):
         source, rows = source.to(device), rows if rows is None else rows.to(device)
         for index in indices:
@@ -104,12 +115,13 @@ def ahead(function: Callable, items: Iterable) -> Iterator:
 
 
 def _gathered(
-    source: Tensor, rows: Tensor | None, indices: Iterable[Tensor]
-) -> Iterator[tuple[Tensor, Tensor]]:
+    source: Tensor, rows: Tensor | None, indices: Iterable[Tensor], beside: tuple[Tensor, ...]
+) -> Iterator[tuple[Tensor, ...]]:
     """On the CPU. Large batches are gathered by a thread, one ahead; small ones here, a few at a time."""
 
-    def gather(index: Tensor) -> tuple[Tensor, Tensor]:
-        return index, source.index_select(0, index if rows is None else rows[index])
+    def gather(index: Tensor) -> tuple[Tensor, ...]:
+        x = source.index_select(0, index if rows is None else rows[index])
+        return index, x, *(tensor.index_select(0, index) for tensor in beside)
 
     row_bytes = max(source.element_size() * source[:1].numel(), 1)
     indices = iter(indices)
@@ -119,8 +131,9 @@ def _gathered(
             yield from ahead(gather, indices)
             return
         few = [index, *itertools.islice(indices, max(TOGETHER // (max(len(index), 1) * row_bytes) - 1, 0))]
-        whole = gather(torch.cat(few))[1] if len(few) > 1 else gather(index)[1]
-        yield from zip(few, whole.split([len(index) for index in few]), strict=True)
+        sizes = [len(index) for index in few]
+        _, *whole = gather(torch.cat(few) if len(few) > 1 else index)
+        yield from zip(few, *(tensor.split(sizes) for tensor in whole), strict=True)
 
 
 def _decoded(files: images.Files, indices: Iterable[Tensor], device: torch.device):
