@@ -56,7 +56,8 @@ def predict(run: Run, dataset: Dataset, split: str, rows: Sequence[int]) -> np.n
     """Probabilities (n, C) of the best epoch's model for some images; a run keeps those of val and test only."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     config, classes = run.config, len(dataset.classes)
-    model = models.build(config["backbone"], config["mode"], classes, dataset.parts["train"].inputs)
+    inputs = dataset.parts["train"].inputs
+    model = models.build(config["backbone"], config["mode"], classes, inputs, head=config["head"])
     model.load_state_dict(run.weights())
     inputs = dataset.parts[split].inputs[torch.as_tensor(np.array(rows))]
     return expit(train.predict(model.to(device), inputs, device).astype(float))

@@ -65,6 +65,7 @@ class Experiment:
         protocol: of the label draw, "per_image" or "cole2021" (see `labels.observe`).
         val_labels: "clean" or "observed": the validation labels that choose the epoch.
         mode: "end_to_end", or "linear" on frozen features of `backbone`.
+        head: "linear", or "interacting": classes hear each other (`models.Interacting`).
         pretrained: start "end_to_end" from the ImageNet weights of `backbone` (see `models.build`).
         linear_epochs: a first phase, before the `epochs` end to end: the head alone, on features that the backbone,
             in evaluation mode, makes once (Cole et al., CVPR 2021, "LinearInit"). Its best head and the method's state
@@ -87,6 +88,7 @@ class Experiment:
     val_labels: str = "clean"
     mode: str | None = None
     backbone: str | None = None
+    head: str = "linear"
     pretrained: bool | None = None
     epochs: int = 10
     linear_epochs: int = 0
@@ -139,7 +141,7 @@ class Experiment:
         full = dataclasses.replace(self, **plain, **filled)
         if full.head_lr_factor is None:
             full = dataclasses.replace(full, head_lr_factor=10.0 if full.pretrained else 1.0)
-        models.check(full.backbone, full.mode, full.pretrained)
+        models.check(full.backbone, full.mode, full.pretrained, full.head)
         full._check_phases()
         if full.dataset == "digits" and full.mode == "linear":
             raise ValueError("dataset 'digits' has no frozen features: mode 'linear' needs images")

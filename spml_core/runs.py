@@ -246,7 +246,12 @@ def _fit(
         torch.manual_seed(stream(experiment.seed, "weights"))
         inputs = parts["train"].inputs
         model = models.build(
-            experiment.backbone, experiment.mode, len(classes), inputs, experiment.pretrained
+            experiment.backbone,
+            experiment.mode,
+            len(classes),
+            inputs,
+            experiment.pretrained,
+            experiment.head,
         )
         method = methods.build(experiment.method, len(classes), len(inputs), **experiment.params)
         if distributed.rank() == 0:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from spml_core import analysis
 from spml_core.data import DataError, digits, labels, load
 
 
@@ -74,12 +75,12 @@ def test_no_test_scan_in_training(monkeypatch, small):
     """The scans of training and of test are disjoint, and an image holds scans of its own pool only."""
     pools, draw = {}, digits._draw
 
-    def spy(rng, scans, digit, pool, name, size):
-        pools[name] = set(pool.tolist())
+    def spy(rng, scans, digit, pool, *rest):
+        pools[rest[0]] = set(pool.tolist())
         spoiled, same_rng = np.ones_like(scans), copy.deepcopy(rng)
         spoiled[pool] = scans[pool]
-        part = draw(rng, scans, digit, pool, name, size)
-        assert torch.equal(draw(same_rng, spoiled, digit, pool, name, size).inputs, part.inputs)
+        part = draw(rng, scans, digit, pool, *rest)
+        assert torch.equal(draw(same_rng, spoiled, digit, pool, *rest).inputs, part.inputs)
         return part
 
     monkeypatch.setattr(digits, "_draw", spy)
@@ -141,3 +142,23 @@ def test_fewer_images():
     assert [len(small.parts[name]) for name in ("train", "val", "test")] == [30, 20, 10]
     with pytest.raises(ValueError, match="at least 1 image in val, not 0"):
         digits.load(val=0)
+
+
+def test_paired_digits(small):
+    """Every image with two digits or more has a pair, and without the option nothing changes."""
+    plain, paired = digits.load(), digits.load(paired=1.0)
+    assert paired.fingerprint != plain.fingerprint == digits.load(paired=0.0).fingerprint
+    for name, part in paired.parts.items():
+        pairs = part.full.reshape(-1, 5, 2).all(2).any(1)
+        np.testing.assert_array_equal(pairs, part.full.sum(1) > 1)
+        np.testing.assert_array_equal(part.full.sum(1), plain.parts[name].full.sum(1))
+    with pytest.raises(DataError, match=r"paired .* not 1.5"):
+        digits.load(paired=1.5)
+
+
+def test_correlation_of_paired_digits():
+    full = digits.load(train=2000, val=1, test=1, paired=1.0).parts["train"].full
+    phi = analysis.cooccurrence(full).phi
+    partners = phi[np.arange(10), np.arange(10) ^ 1]
+    np.testing.assert_allclose(partners, 0.45, atol=0.09)
+    assert analysis.cooccurrence(digits.load(train=2000, val=1, test=1).parts["train"].full).strength < 0.1

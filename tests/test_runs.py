@@ -258,6 +258,7 @@ def test_relative_root_is_in_the_project(small, tmp_path, monkeypatch):
         {"protocol": "cole2021"},
         {"val_labels": "observed"},
         {"backbone": "resnet10t"},
+        {"head": "interacting"},
         {"epochs": 2},
         {"batch_size": 9},
         {"lr": 1e-4},
@@ -283,7 +284,7 @@ def test_every_field_is_in_the_key(small, key, change):
 
 def test_every_field_was_asked_about():
     """A new field of `Experiment` has to be put into the test above, or among those that change no result."""
-    asked = {"method", "params", "seed", "data", "observe", "protocol", "val_labels", "backbone", "epochs",
+    asked = {"method", "params", "seed", "data", "observe", "protocol", "val_labels", "backbone", "epochs", "head",
              "batch_size", "lr", "stop_drop", "precision", "dataset", "mode", "linear_epochs", "linear_lr",
              "linear_init", "accumulate", "head_lr_factor", "weight_decay", "schedule", "ema", "flip"}  # fmt: skip
     own_test = {"pretrained"}

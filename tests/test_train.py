@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from spml_core import losses, methods, metrics, models, train
+from spml_core import losses, methods, metrics, models, optim, train
 from spml_core.checkpoints import Checkpoints
 from spml_core.methods import Method, build
 from spml_core.train import Training, fit, predict
@@ -619,3 +619,24 @@ def test_pretrained_backbone_with_a_new_head():
     assert models.Features(model)(images).shape == (2, 1280)
     with pytest.raises(ValueError, match=r"3 channels.*\(2, 1, 64, 64\)"):
         models.build("tf_efficientnet_lite0", "end_to_end", 5, images[:, :1], pretrained=True)
+
+
+@pytest.mark.parametrize("backbone", ["digits_cnn", "resnet10t", "linear"])
+def test_interacting_head(backbone):
+    """It begins as the linear head of the same seed, then each class hears all others and not itself."""
+    linear = backbone == "linear"
+    mode, inputs = ("linear", torch.randn(6, 7)) if linear else ("end_to_end", torch.rand(6, 1, 32, 32) * 255)
+    torch.manual_seed(0)
+    plain = models.build(backbone, mode, 4, inputs).eval()
+    torch.manual_seed(0)
+    model = models.build(backbone, mode, 4, inputs, head="interacting").eval()
+    y = plain(inputs)
+    assert torch.equal(model(inputs), y)
+    assert torch.equal(models.Features(model)(inputs), models.Features(plain)(inputs))
+    assert model.head.between in set(optim.head_of(model).parameters())
+    with torch.no_grad():
+        model.head.between.copy_(torch.arange(16.0).view(4, 4))
+    heard = [[sum((4 * c + o) * row[o].sigmoid() for o in range(4) if o != c) for c in range(4)] for row in y]
+    torch.testing.assert_close(model(inputs), y + torch.tensor(heard))
+    with pytest.raises(ValueError, match=r"unknown head 'graph'.*linear, interacting"):
+        models.build(backbone, mode, 4, inputs, head="graph")

@@ -23,7 +23,12 @@ NOISE = 0.1  # standard deviation, where 1 is full ink
 
 
 def load(
-    *, seed: int = 0, train: int | None = None, val: int | None = None, test: int | None = None
+    *,
+    seed: int = 0,
+    train: int | None = None,
+    val: int | None = None,
+    test: int | None = None,
+    paired: float = 0.0,
 ) -> Dataset:
     """Make the data set: 4,000 / 1,000 / 2,000 images of 32x32, 10 classes, about 1.5 positives an image.
 
@@ -31,34 +36,43 @@ def load(
     `seed` draws the images; an experiment's own seed draws labels, weights and order. `train`, `val` and `test` are
     numbers of images, None = those above, for a quick look with fewer.
 
+    Digits are independent, except that none is twice in an image, and for `paired`: the share of images, in [0, 1],
+    whose second digit (where there is one) is the partner of the first, among 0-1, 2-3, 4-5, 6-7 and 8-9. With 1,
+    partners correlate by 0.45.
+
     Returns:
         Dataset with inputs (N, 1, 32, 32) uint8.
 
     Raises:
-        DataError: a part without images.
+        DataError: a part without images, or `paired` outside [0, 1].
     """
     asked = {"train": train, "val": val, "test": test}
     sizes = {name: size if asked[name] is None else asked[name] for name, size in SIZES.items()}
     for name, size in sizes.items():
         if size < 1:
             raise DataError(f"data set 'digits' needs at least 1 image in {name}, not {size}.")
+    if not 0 <= paired <= 1:
+        raise DataError(f"option paired of data set 'digits' is a share of images, in [0, 1], not {paired}.")
     rng = np.random.default_rng(seed)
     scans, digit = load_digits(return_X_y=True)
     scans = scans.reshape(-1, 8, 8).astype(np.float32) / 16  # ink in [0, 1]
     order = rng.permutation(len(scans))
     pools = {"train": order[:1200], "val": order[:1200], "test": order[1200:]}
-    parts = {name: _draw(rng, scans, digit, pools[name], name, size) for name, size in sizes.items()}
+    parts = {name: _draw(rng, scans, digit, pools[name], name, size, paired) for name, size in sizes.items()}
     content = hashlib.sha256()
     for part in parts.values():
         content.update(part.inputs.numpy().tobytes() + part.full.tobytes())
     return Dataset("digits", tuple("0123456789"), parts, content.hexdigest(), {"data_seed": seed})
 
 
-def _draw(rng, scans, digit, pool, name: str, size: int) -> Part:
+def _draw(rng, scans, digit, pool, name: str, size: int, paired: float) -> Part:
+    (choice,) = rng.spawn(1)  # apart, so that everything else is as without it
     count = rng.choice([1, 2, 3], size, p=COUNT_PROBABILITIES)
-    classes = rng.random((size, 10)).argsort(1)[
-        :, :3
-    ]  # three different digits, of which the first `count` appear
+    classes = rng.random((size, 10)).argsort(1)
+    rows = np.flatnonzero(choice.random(size) < paired)
+    partner = (classes[rows] == classes[rows, :1] ^ 1).argmax(1)
+    classes[rows, 1], classes[rows, partner] = classes[rows, partner], classes[rows, 1]
+    classes = classes[:, :3]  # three different digits, of which the first `count` appear
     cells = rng.random((size, 4)).argsort(1)[:, :3]
     sides = rng.integers(SCALE[0], SCALE[1] + 1, (size, 3))
     which, offset = rng.random((size, 3)), rng.random((size, 3, 2))

@@ -157,7 +157,7 @@ def of_run(
     index = torch.from_numpy(np.sort(index))
     inputs = torch.cat([x for _, x in loading.batches(part.inputs, index.split(64), device)])
 
-    model = models.build(experiment.backbone, experiment.mode, classes, part.inputs)
+    model = models.build(experiment.backbone, experiment.mode, classes, part.inputs, head=experiment.head)
     model.load_state_dict(run.weights())
     method = methods.build(experiment.method, classes, number, **experiment.params)
     if state := run.method_state():
