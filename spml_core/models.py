@@ -73,6 +73,20 @@ class Interacting(nn.Module):
         return y + torch.sigmoid(y) @ (self.between * self.others).T
 
 
+def interactions(weights: dict[str, Tensor]) -> Tensor:
+    """(C, C), what the class of a row hears of that of a column: A of an `Interacting` head, from a model's weights.
+
+    Raises:
+        ValueError: the model has another head.
+    """
+    found = [value for name, value in weights.items() if name.endswith(".between")]
+    if not found:
+        raise ValueError(
+            "these weights are of a model without class interactions: train it with head='interacting'"
+        )
+    return found[0].clone().fill_diagonal_(0)
+
+
 class Features(nn.Module):
     """What the head of a `Network` sees: (N, D)."""
 

@@ -152,3 +152,15 @@ def test_cooccurrence_of_known_labels_only():
     assert pairs.known[0, 1] == both.sum()
     assert pairs.phi[0, 1] == pytest.approx(np.corrcoef(full[both][:, :2].T)[0, 1])
     assert pairs.conditional[0, 1] == 1
+
+
+def test_agreement_of_pairs():
+    """Rank correlation over pairs of different classes; the diagonal, and classes without positives, count nothing."""
+    full = np.array([[1, 1, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 0], [0, 1, 0, 0]])
+    found = analysis.cooccurrence(full)
+    between = np.where(np.isnan(found.phi), 99, 5 * found.phi**3)
+    np.fill_diagonal(between, -100)
+    assert found.agreement(between) == pytest.approx(1)
+    assert found.agreement(-between) == pytest.approx(-1)
+    with pytest.raises(ValueError, match=r"\(4, 4\).*\(3, 3\)"):
+        found.agreement(np.zeros((3, 3)))

@@ -636,7 +636,14 @@ def test_interacting_head(backbone):
     assert model.head.between in set(optim.head_of(model).parameters())
     with torch.no_grad():
         model.head.between.copy_(torch.arange(16.0).view(4, 4))
-    heard = [[sum((4 * c + o) * row[o].sigmoid() for o in range(4) if o != c) for c in range(4)] for row in y]
+    heard = [
+        [sum((4 * c + o) * row[o].sigmoid() for o in range(4) if o != c) for c in range(4)]
+        for row in y.detach()
+    ]
     torch.testing.assert_close(model(inputs), y + torch.tensor(heard))
+    expected = torch.arange(16.0).view(4, 4).fill_diagonal_(0)
+    assert torch.equal(models.interactions(model.state_dict()), expected)
+    with pytest.raises(ValueError, match="head='interacting'"):
+        models.interactions(plain.state_dict())
     with pytest.raises(ValueError, match=r"unknown head 'graph'.*linear, interacting"):
         models.build(backbone, mode, 4, inputs, head="graph")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,18 @@ class Cooccurrence:
         off = self.phi[~np.eye(len(self.phi), dtype=bool)]
         off = off[~np.isnan(off)]
         return float(np.sqrt((off**2).mean())) if len(off) else float("nan")
+
+    def agreement(self, between) -> float:
+        """Spearman's rank correlation of phi with another (C, C) matrix, over pairs of different classes.
+
+        Args:
+            between: any strengths of pairs, such as what a `models.Interacting` head has learned.
+        """
+        between = np.asarray(between, float)
+        if between.shape != self.phi.shape:
+            raise ValueError(f"between must have shape {self.phi.shape}, as phi, got {between.shape}")
+        used = ~np.eye(len(self.phi), dtype=bool) & ~np.isnan(self.phi)
+        return float(stats.spearmanr(self.phi[used], between[used]).statistic)
 
 
 def cooccurrence(full, known=None) -> Cooccurrence:
