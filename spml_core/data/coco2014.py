@@ -14,11 +14,11 @@ from spml_core.data.listing import (
     Listing,
     assemble,
     check_choice,
+    complete,
     find_extra,
     finish,
-    require_files,
 )
-from spml_core.paths import locate
+from spml_core.data.place import find, require_files
 
 # In the order of the official category list (ids 1..90 with gaps).
 NAMES = """
@@ -32,6 +32,8 @@ hair drier, toothbrush
 """
 CLASSES = tuple(name.strip() for name in NAMES.split(","))
 KEPT = {"images", "annotations", "categories", "id", "image_id", "category_id", "file_name", "name"}
+SIZES = {"train": 82_783, "test": 40_504}  # images, as published,
+ANNOTATED = {"train": 82_081, "test": 40_137}  # and those of them that have an annotation
 EXPECTED = (
     "Expected: annotations/instances_train2014.json, annotations/instances_val2014.json, train2014/ and val2014/. "
     "See data/README.md."
@@ -54,9 +56,9 @@ def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = Fal
         DataError: missing or unreadable files, other categories than the 80, annotations that point nowhere.
     """
     check_choice("unlabeled", unlabeled, POLICIES)
-    root = locate(root)
+    root = find(root, EXPECTED)
     files = {f: root / "annotations" / f"instances_{f}2014.json" for f in ("train", "val")}
-    require_files(list(files.values()), EXPECTED)
+    require_files(root, list(files.values()), EXPECTED)
     paths, ids, splits, tables, counts, dropped = [], [], [], [], {}, []
     for phase in tqdm(files, "read annotations", unit=" files", leave=False, disable=None):
         names, full = _matrix(files[phase])
@@ -84,6 +86,7 @@ def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = Fal
         notes={"annotations": counts, "unannotated_dropped": len(dropped)},
         extra=find_extra([root / "train2014", root / "val2014"], [*paths, *dropped]),
     )
+    complete(listing, **(ANNOTATED if unlabeled == "drop" else SIZES))
     return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
 
 

@@ -9,12 +9,13 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from spml_core.data import DataError, Dataset, images
-from spml_core.data.listing import Listing, assemble, check_choice, find_extra, finish, require_files
-from spml_core.paths import locate
+from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
+from spml_core.data.place import find, require_files
 
 NUM_ATTRIBUTES = 312
 NOT_VISIBLE = 1  # certainty: 1 not visible, 2 guessing, 3 probably, 4 definitely
 POLICIES = ("negative", "unknown")
+SIZES = {"train": 5_994, "test": 5_794}  # images, as published
 EXPECTED = (
     "Expected: CUB_200_2011 with images.txt, train_test_split.txt, attributes/image_attribute_labels.txt, images/, and "
     "attributes.txt inside, in attributes/, or beside it. See data/README.md."
@@ -44,12 +45,12 @@ def read(
         DataError: missing files, other than 312 attributes, or attribute rows that are not images x 312.
     """
     check_choice("not_visible", not_visible, POLICIES)
-    root = locate(root)
+    root = find(root, EXPECTED)
     base = root if (root / "images.txt").is_file() else root / "CUB_200_2011"
     places = [base / "attributes.txt", base / "attributes" / "attributes.txt", base.parent / "attributes.txt"]
     attributes = next((file for file in places if file.is_file()), places[0])
     answers = base / "attributes" / "image_attribute_labels.txt"
-    require_files([base / "images.txt", base / "train_test_split.txt", attributes, answers], EXPECTED)
+    require_files(root, [base / "images.txt", base / "train_test_split.txt", attributes, answers], EXPECTED)
 
     names = _pairs(base / "images.txt")
     training = _pairs(base / "train_test_split.txt")
@@ -76,6 +77,7 @@ def read(
         notes={"not_visible_labels": int((certainty == NOT_VISIBLE).sum())},
         extra=find_extra([base / "images"], paths),
     )
+    complete(listing, **SIZES)
     return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
 
 

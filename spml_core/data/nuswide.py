@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from spml_core.data import DataError, Dataset, images
-from spml_core.data.listing import Listing, assemble, check_choice, find_extra, finish, require_files
-from spml_core.paths import locate
+from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
+from spml_core.data.place import find, require_files
 
 NAMES = """
 airport animal beach bear birds boats book bridge buildings cars castle cat cityscape clouds computer coral cow dancing
@@ -65,7 +65,7 @@ def read(
             label files that do not fit each other.
     """
     check_choice("variant", variant, tuple(VARIANTS))
-    root = locate(root)
+    root = find(root, EXPECTED[variant])
     reader = {"homepage": _homepage, "list119k": _table}.get(variant, _arrays)
     names, splits, full = reader(root, variant)
     _check_sizes(variant, splits)
@@ -85,6 +85,8 @@ def read(
         notes={"variant": variant, "listed": sizes, "complete": tuple(sizes.values()) == VARIANTS[variant]},
         extra=find_extra(folders, paths),
     )
+    if VARIANTS[variant] is not None:
+        complete(listing, **dict(zip(("train", "test"), VARIANTS[variant], strict=True)))
     return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
 
 
@@ -141,7 +143,7 @@ def _check_classes(count: int, where: Path) -> None:
 
 
 def _arrays(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
-    require_files([root / name for name in ARRAYS], _absent(root, variant))
+    require_files(root, [root / name for name in ARRAYS], _absent(root, variant))
     names, splits, tables = [], [], []
     for phase, split in (("train", "train"), ("val", "test")):
         own = np.load(root / f"formatted_{phase}_images.npy", allow_pickle=False)
@@ -162,13 +164,14 @@ def _homepage(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarra
     lists = {split: root / "ImageList" / f"{split.title()}Imagelist.txt" for split in ("train", "test")}
     concepts = root / "ConceptsList" / "Concepts81.txt"
     concepts = concepts if concepts.is_file() else root / "Concepts81.txt"
-    require_files([*lists.values(), concepts], _absent(root, variant))
+    require_files(root, [*lists.values(), concepts], _absent(root, variant))
     found = concepts.read_text().split()
     _check_classes(len(found), concepts)
     if strange := sorted(set(found) - set(CLASSES)):
         raise DataError(f"{concepts} names concepts that NUS-WIDE has not: {', '.join(strange)}")
     labels = root / "Groundtruth" / "TrainTestLabels"
     require_files(
+        root,
         [labels / f"Labels_{name}_{split.title()}.txt" for name in CLASSES for split in lists],
         _absent(root, variant),
     )
@@ -194,7 +197,7 @@ def _homepage(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarra
 
 def _table(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
     file = root / CSV_FILE
-    require_files([file], _absent(root, variant))
+    require_files(root, [file], _absent(root, variant))
     place = {name: c for c, name in enumerate(CLASSES)}
     names, splits, rows, faults, seen = [], [], [], [], set()
     with open(file, encoding="utf-8-sig", newline="") as text:

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from spml_core import words
 from spml_core.data import DataError, images, loading, rowfile
 
 BATCH = 64  # images decoded while the last ones are written
@@ -111,7 +112,7 @@ def require(listing) -> None:
     gone = [str(listing.paths[n]) for n in sorted(missing)]
     for found, what in ((gone, "missing"), (empty, "empty (0 bytes)")):
         if found:
-            problems.append(f"{len(found)} of {len(listing)} images are {what}:{images.listing(found)}")
+            problems.append(f"{words.some(len(found), len(listing), 'image')} {what}:{images.listing(found)}")
     if problems:
         raise DataError("\n".join([*problems, images.REMEDY, "`spml data check` reports everything else."]))
 

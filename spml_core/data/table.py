@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from spml_core import words
 from spml_core.data import DataError, images
 from spml_core.data.listing import SPLITS
 
@@ -91,7 +92,10 @@ def read(file: Path, classes: Collection[str] | None, zero: str | None, any_spli
         rows.append(row)
     if faults:
         report = images.listing([f"line {line}: {fault}" for line, fault in faults])
-        raise DataError(f"{len(faults)} of {len(records)} rows of {file} are faulty:{report}")
+        is_are = "is" if len(faults) == 1 else "are"
+        raise DataError(
+            f"{len(faults)} of {words.count(len(records), 'row')} of {file} {is_are} faulty:{report}"
+        )
     return Table(sorted(rows, key=lambda row: row.image), "split" in header, columns)
 
 
@@ -119,7 +123,7 @@ def _columns(file: Path, header: list[str], classes: Collection[str] | None) -> 
         and (absent := sorted(set(classes) - {normal(name) for name in columns}))
     ):
         raise DataError(
-            f"{file} has no column for {len(absent)} classes of classes.txt:{images.listing(absent)}"
+            f"{file} has no column for {words.count(len(absent), 'class')} of classes.txt:{images.listing(absent)}"
         )
     return columns
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from spml_core.data import DataError, Dataset, images
-from spml_core.data.listing import Listing, assemble, check_choice, find_extra, finish, require_files
+from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
+from spml_core.data.place import contents, find, require_files
 from spml_core.paths import locate
 
 NAMES = (
@@ -16,6 +17,7 @@ NAMES = (
 )
 CLASSES = tuple(NAMES.split())
 DIFFICULT = ("negative", "ignore", "positive")
+SIZES = {"train": 5_717, "test": 5_823}  # images, as published
 EXPECTED = (
     "Expected: VOCdevkit/VOC2012 with ImageSets/Main/{train,val}.txt, ImageSets/Main/<class>_{train,val}.txt and "
     "JPEGImages/. See data/README.md."
@@ -46,13 +48,14 @@ def read(
         DataError: missing class files, or rows that are not as described, all of them together.
     """
     check_choice("difficult", difficult, DIFFICULT)
-    root = locate(root)
     if download:
-        _download(root)
+        _download(locate(root))
+    root = find(root, EXPECTED)
     base = _base(root)
     lists = base / "ImageSets" / "Main"
     phases = {"train": "train", "val": "test"}
     require_files(
+        base,
         [lists / f"{name}{phase}.txt" for phase in phases for name in ("", *(f"{c}_" for c in CLASSES))],
         EXPECTED,
     )
@@ -88,6 +91,7 @@ def read(
         },
         extra=find_extra([base / "JPEGImages"], paths),
     )
+    complete(listing, **SIZES)
     return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
 
 
@@ -113,7 +117,10 @@ def _base(root: Path) -> Path:
     for base in (root, root / "VOC2012", root / "VOCdevkit" / "VOC2012"):
         if (base / "ImageSets" / "Main").is_dir():
             return base
-    raise DataError(f"no VOC2012 in {root}: there is no ImageSets/Main. {EXPECTED}")
+    raise DataError(
+        f"no VOC2012 in {root}: there is no ImageSets/Main. {EXPECTED}\n"
+        f"{contents(root, root / 'ImageSets' / 'Main' / 'train.txt')}"
+    )
 
 
 def _column(file: Path, ids: list[str], faults: list[str]) -> np.ndarray:
