@@ -76,7 +76,7 @@ def test_damaged_files(tmp_path):
     with pytest.raises(DataError, match="not a COCO instances file"):
         coco2014.read(tmp_path)
     file.unlink()
-    with pytest.raises(DataError, match=r"1 label files are missing.*\n.*instances_train2014.json"):
+    with pytest.raises(DataError, match=r"1 label file is missing.*\n.*instances_train2014.json"):
         coco2014.read(tmp_path)
 
 

@@ -131,7 +131,8 @@ def test_tables_that_are_no_tables(folder, tmp_path):
     refused(root, "empty", "Expected")
     (root / "labels.csv").write_text(f"image,labels\n{root / '00.png'},cat\n")
     refused(root, "line 2", "below the folder")
-    refused(tmp_path / "nowhere", "there is no", "nowhere", "Expected")
+    (root / "labels.csv").rename(root / "labels.txt")
+    refused(root, "there is no", "Expected", "holds 00.png, 01.png", "and 9 more")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_rare_classes_and_images_without_label(folder):
     message = refused(
         root, "2 of 23", "20.png", "21.png", "drop", "keep", "error", "-d unlabeled", min_images=5
     )
-    assert "min_images=5 has taken 1 classes away" in message
+    assert "min_images=5 has taken 1 class away" in message
     assert "22.png" not in message
 
     drop = load("folder", root=root, size=8, min_images=5, unlabeled="drop")
@@ -237,8 +238,8 @@ def test_problems_of_several_kinds_are_one_report(folder):
     (root / "05.png").write_bytes(b"")
     (root / "08.png").write_text("<html>not found</html>")
     refused(
-        root, "1 of 21 images have no label", "row 20: 20.png", "1 of 21 images are missing", "03.png",
-        "1 of 21 images are empty", "05.png", "cannot be read", "08.png",
+        root, "1 of 21 images has no label", "labels.csv line 22 (20.png)", "1 of 21 images is missing", "03.png",
+        "1 of 21 images is an empty file", "05.png", "cannot be read", "08.png",
     )  # fmt: skip
 
 
@@ -275,7 +276,7 @@ def test_columns_that_are_no_classes(folder):
     (root / "classes.txt").write_text("sky\nsea\n")
     assert load("folder", root=root, size=8).classes == ("sky", "sea")
     (root / "classes.txt").write_text("sky\nsun\n")
-    refused(root, "no column for 1 classes", "sun")
+    refused(root, "no column for 1 class of", "sun")
 
 
 def test_unknown_labels_in_a_joined_table(folder):

@@ -55,8 +55,8 @@ def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = Fal
     Raises:
         DataError: missing or unreadable files, other categories than the 80, annotations that point nowhere.
     """
-    check_choice("unlabeled", unlabeled, POLICIES)
     root = find(root, EXPECTED)
+    check_choice("unlabeled", unlabeled, POLICIES)
     files = {f: root / "annotations" / f"instances_{f}2014.json" for f in ("train", "val")}
     require_files(root, list(files.values()), EXPECTED)
     paths, ids, splits, tables, counts, dropped = [], [], [], [], {}, []

@@ -44,8 +44,8 @@ def read(
     Raises:
         DataError: missing files, other than 312 attributes, or attribute rows that are not images x 312.
     """
-    check_choice("not_visible", not_visible, POLICIES)
     root = find(root, EXPECTED)
+    check_choice("not_visible", not_visible, POLICIES)
     base = root if (root / "images.txt").is_file() else root / "CUB_200_2011"
     places = [base / "attributes.txt", base / "attributes" / "attributes.txt", base.parent / "attributes.txt"]
     attributes = next((file for file in places if file.is_file()), places[0])

@@ -224,7 +224,7 @@ def assemble(
 
     weights = None
     if backbone is None:
-        inputs = _pixels(paths, list(digests.values()), size, cache_dir, prepared)
+        inputs, origin = _pixels(paths, list(digests.values()), size, cache_dir, prepared)
     else:
         from spml_core.data import features
 
@@ -243,6 +243,7 @@ def assemble(
         chosen = torch.tensor([place[path] for path in paths])
         large = computed.nbytes > IN_MEMORY
         inputs = loading.Rows(computed, chosen) if large else computed.index_select(0, chosen)
+        origin = f"features of {backbone} at {size} pixels (cached)"
 
     parts, start = {}, 0
     for split, rows in members.items():
@@ -254,6 +255,7 @@ def assemble(
         start += len(rows)
     options = {"size": size} | listing.options | {"backbone": backbone}
     notes = options | {"images": {split: len(rows) for split, rows in members.items()}} | listing.notes
+    notes["inputs"] = origin
     notes["duplicate_images"] = len(paths) - len({digests[path] for path in paths})
     fingerprint = _fingerprint(listing, order, [options, weights, images.RULE], [digests[p] for p in paths])
     return Dataset(listing.name, listing.classes, parts, fingerprint, notes)
@@ -292,15 +294,16 @@ def digest(paths: Sequence[Path], cache_dir: Path) -> dict[Path, str]:
 
 
 def _pixels(paths, digests, size: int, cache_dir: Path, prepared: bool):
+    """The pixels, and where they are from, in words."""
     if prepared:
         from spml_core.data import pixels
 
-        found = pixels.find(digests, size, cache_dir)
+        found = pixels.find_file(digests, size, cache_dir)
         if found is not None:
-            return found
+            return found[1], f"pixels prepared at {size} ({found[0].name})"
     if 3 * size**2 * len(paths) > IN_MEMORY:
-        return images.Files(paths, size)
-    return images.read(paths, size)
+        return images.Files(paths, size), f"decoded from files at {size} pixels, batch by batch"
+    return images.read(paths, size), f"decoded from files at {size} pixels, into memory"
 
 
 def _check(listing: Listing) -> None:

@@ -163,6 +163,26 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
     return Manifest(ids, splits, observed, tuple(classes), sha256(content).hexdigest())
 
 
+def identify(path: str | Path) -> str:
+    """SHA-256 of a manifest, of which no more than its first line is looked at.
+
+    Raises:
+        DataError: no such file, or one of another form, with the way to make a manifest of it.
+    """
+    path = locate(path)
+    content = _bytes(path)
+    if content.startswith(b"\x93NUMPY") or path.suffix == ".npy":
+        raise DataError(
+            f"{path} is a matrix, not a manifest. Make one of it: spml data labels NAME --import {path.name} "
+            "--output labels.csv (--images FILE for the names of its rows, --convention NAME for what its -1 means); "
+            "then give labels.csv."
+        )
+    first = content.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip()
+    if first != ",".join(COLUMNS):
+        raise DataError(f"{path} begins with {first[:60]!r}. {_form()}")
+    return sha256(content).hexdigest()
+
+
 def digest(path: str | Path) -> str:
     """SHA-256 of a file; a relative path starts at the project root.
 

@@ -64,8 +64,8 @@ def read(
         DataError: missing label files, a number of classes other than 81, a size that belongs to another form,
             label files that do not fit each other.
     """
+    root = find(root, EXPECTED.get(variant, ""))
     check_choice("variant", variant, tuple(VARIANTS))
-    root = find(root, EXPECTED[variant])
     reader = {"homepage": _homepage, "list119k": _table}.get(variant, _arrays)
     names, splits, full = reader(root, variant)
     _check_sizes(variant, splits)

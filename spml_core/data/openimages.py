@@ -73,8 +73,8 @@ def read(
     Raises:
         DataError: missing or ambiguous label files, unknown classes, other columns, too many classes for memory.
     """
-    check_choice("conflicts", conflicts, CONFLICTS)
     root = find(root, EXPECTED)
+    check_choice("conflicts", conflicts, CONFLICTS)
     display = _descriptions(_find(root, "class-descriptions", required=True))
     wanted = None if classes is None else _choose(display, classes)
     files = {

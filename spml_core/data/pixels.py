@@ -36,6 +36,14 @@ def find(digests: Sequence[str], size: int, cache_dir: str | Path) -> torch.Tens
         (N, 3, size, size) uint8, not to be written to: a tensor on the memory map if the rows lie there in this order,
         else `loading.Rows` of it. None if an image is not prepared.
     """
+    found = find_file(digests, size, cache_dir)
+    return None if found is None else found[1]
+
+
+def find_file(
+    digests: Sequence[str], size: int, cache_dir: str | Path
+) -> tuple[Path, torch.Tensor | loading.Rows] | None:
+    """`find`, with the file that holds them."""
     for file, place in _holding(digests, size, Path(cache_dir)):
         try:
             pixels = as_tensor(np.load(file, mmap_mode="r"))
@@ -45,8 +53,8 @@ def find(digests: Sequence[str], size: int, cache_dir: str | Path) -> torch.Tens
         chosen = torch.tensor([place[digest] for digest in digests], dtype=torch.int64)
         first = int(chosen[0]) if len(chosen) else 0
         if torch.equal(chosen, torch.arange(first, first + len(chosen))):
-            return pixels[first : first + len(chosen)]
-        return loading.Rows(pixels, chosen)
+            return file, pixels[first : first + len(chosen)]
+        return file, loading.Rows(pixels, chosen)
     return None
 
 

@@ -44,7 +44,7 @@ def find(root: str | Path, expected: str) -> Path:
 def require_files(root: Path, files: Sequence[Path], expected: str) -> None:
     """Raise `DataError` with all label files that are not there, how the folder should look, and what is in it."""
     if absent := [file for file in files if not file.is_file()]:
-        what = words.some(len(absent), len(files), "label file")
+        what = f"{words.count(len(absent), 'label file')} {'is' if len(absent) == 1 else 'are'}"
         named = images.listing([str(file) for file in absent])
         raise DataError(f"{what} missing:{named}\n{expected}\n{contents(root, absent[0])}")
 

@@ -37,7 +37,7 @@ def check(observe) -> tuple[int, int] | dict:
             )  # raises if they cannot be
             return {"num_pos": num_pos, "weights": plain}
     elif isinstance(observe, Mapping) and "manifest" in observe and set(observe) <= {"manifest", "sha256"}:
-        found = manifest.digest(observe["manifest"])
+        found = manifest.identify(observe["manifest"])
         if observe.get("sha256", found) != found:
             raise DataError(
                 f"{observe['manifest']} has changed: its SHA-256 is {found}, not {observe['sha256']}"

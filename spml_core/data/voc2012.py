@@ -47,10 +47,10 @@ def read(
     Raises:
         DataError: missing class files, or rows that are not as described, all of them together.
     """
-    check_choice("difficult", difficult, DIFFICULT)
     if download:
         _download(locate(root))
     root = find(root, EXPECTED)
+    check_choice("difficult", difficult, DIFFICULT)
     base = _base(root)
     lists = base / "ImageSets" / "Main"
     phases = {"train": "train", "val": "test"}
