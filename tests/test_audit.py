@@ -257,8 +257,13 @@ def test_command_prints_a_table_writes_json_and_says_whether_training_is_right(f
 def test_missing_files_with_another_suffix_are_pointed_at(folder):
     root = folder()
     (root / "images" / "03.jpg").rename(root / "images" / "03.JPG")
+    (root / "images" / "05.jpg").rename(root / "images" / "b\u00e4r.jpg")
+    table = root / "labels.csv"
+    table.write_text(table.read_text().replace("05.jpg", "ba\u0308r.jpg"))
     report = report_of(root)
-    assert any("03.JPG" in text and "missing" in text for text in report.odd)
+    assert any(
+        "03.JPG" in text and "2 extra files are named like missing ones" in text for text in report.odd
+    )
 
 
 def test_benchmark_layouts_are_checked_with_their_options(tmp_path):

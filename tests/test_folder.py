@@ -1,6 +1,7 @@
 """Folders with a labels.csv: what is read, what is refused, and that each refusal says where and what to do."""
 
 import csv
+import io
 import os
 import shutil
 from pathlib import Path
@@ -247,6 +248,49 @@ def test_all_faulty_rows_are_one_report(folder):
     root = folder(["a.png,train,x", "b.png,tain,x", "a.png,val,y", ",val,y", "c.png,val,x,y"])
     message = refused(root, "4 of 5 rows", "line 3", "'train'", "line 4", "line 2", "line 5", "line 6")
     assert message.count("\n") == 4
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_tables_as_spreadsheets_write_them(folder, tmp_path, delimiter):
+    """A byte order mark, CRLF, columns separated by what is not the decimal sign, names with anything in them."""
+    images = [
+        "Urlaub 2023/Strand & Meer.JPG",
+        "B\u00e4r, gro\u00df.jpg",
+        "a;b.jpg",
+        'dq".jpeg',
+        "50%.png",
+        "stra\u00dfe.png",
+    ]
+    root = folder([])
+    (root / "Urlaub 2023").mkdir()
+    for n, name in enumerate(images):
+        Image.new("RGB", (8, 8), (n, n, n)).save(root / name, "PNG")
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, delimiter=delimiter, lineterminator="\r\n")
+    writer.writerow(["image", "split", "Stra\u00dfe", "hot dog"])
+    for n, name in enumerate(images):
+        writer.writerow(
+            [name, ("train", "train", "val")[n % 3], ("1", "1.0", "0")[n % 3], ("0", "", "1")[n % 3]]
+        )
+    (root / "labels.csv").write_bytes(("\ufeff" + lines.getvalue()).encode())
+    data = load("folder", root=root, size=8)
+    assert data.classes == ("Stra\u00dfe", "hot dog")
+    assert sorted([*data.parts["train"].ids, *data.parts["val"].ids]) == sorted(images)
+    assert (data.parts["train"].full.sum(0) == [4, 0]).all() and (
+        data.parts["val"].full.sum(0) == [0, 2]
+    ).all()
+    assert data.parts["train"].known.sum(0).tolist() == [4, 2]
+
+    (root / "labels.csv").write_text("image;split;labels\n50%.png;train;sky;sea\n")
+    refused(root, "line 2", 'in quotes: "sky;sea"')
+    (root / "labels.csv").write_text('image;split;labels\n50%.png;train;"sky;sea"\nstra\u00dfe.png;val;sky\n')
+    assert load("folder", root=root, size=8).classes == ("sea", "sky")
+
+
+def test_a_header_in_capitals_is_named(folder):
+    root = folder(simple())
+    (root / "labels.csv").write_text("Image;Split;Labels\n00.png;train;cat\n")
+    refused(root, "has no column image, only 'Image': its header is Image,Split,Labels")
 
 
 def test_a_column_for_each_class(folder):

@@ -58,7 +58,7 @@ def test_conflicts(tmp_path):
         [*ROWS, ("train", "000a", "/m/01", 0), ("train", "000a", "/m/03", 1), ("train", "000b", "/m/01", 1)],
     )
     listing = openimages.read(tmp_path)
-    assert listing.problems[0].startswith("1 labels are verified both") and "000a: Cat" in listing.problems[0]
+    assert listing.problems[0].startswith("1 label verified both") and "000a: Cat" in listing.problems[0]
     with pytest.raises(DataError, match="000a: Cat"):
         load("openimages", root=tmp_path, size=4, cache_dir=tmp_path)
     data = load("openimages", root=tmp_path, size=4, cache_dir=tmp_path, conflicts="unknown")

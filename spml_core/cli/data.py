@@ -153,6 +153,8 @@ def prepare(name, root, options, runs_dir, size):
     else:
         seconds = time.time() - start
         click.echo(f"{size_on_disk}, in {seconds:.1f} s: {len(paths) / seconds:,.0f} a second\n{file}")
+    for text in listing.problems:
+        click.echo(f"Before training: {text}")
     click.echo(f"To train from it: {_training(name, root, options, runs_dir, size, default)}")
 
 

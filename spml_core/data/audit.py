@@ -15,7 +15,7 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from spml_core import words
-from spml_core.data import images
+from spml_core.data import images, table
 from spml_core.data.listing import SPLITS, Listing
 
 LEAK = 0.01  # share of the val or test images that may also be train images before results are wrong, not just odd
@@ -167,14 +167,14 @@ def _files(report: Report, listing: Listing, paths: list[Path], seen: list[_Seen
             report.wrong.append(f"{words.some(len(lines), len(paths), 'image')} {kind}")
     report.wrong += listing.problems
     if report.problems["missing"] and report.extra:
-        named = {Path(path).stem.lower() for path in report.problems["missing"]}
-        like = [path for path in report.extra if Path(path).stem.lower() in named]
+        named = {_stem(path) for path in report.problems["missing"]}
+        like = [path for path in report.extra if _stem(path) in named]
         if like:
             named_like = (
                 "file is named like a missing one" if len(like) == 1 else "files are named like missing ones"
             )
             report.odd.append(
-                f"{len(like)} extra {named_like} but for folder, case or suffix, such as {like[0]}"
+                f"{len(like)} extra {named_like} but for folder, case, blanks, accents or suffix, such as {like[0]}"
             )
     if report.extra:
         verb = "is" if len(report.extra) == 1 else "are"
@@ -184,6 +184,11 @@ def _files(report: Report, listing: Listing, paths: list[Path], seen: list[_Seen
     if left := listing.notes.get("missing_images", {}).get("count"):
         was = "row was left out because its" if left == 1 else "rows were left out because their"
         report.odd.append(f"{left:,} {was} file is missing (allow_missing)")
+
+
+def _stem(path: str) -> str:
+    """A file's name without what systems treat differently: some store an accent as a character of its own."""
+    return table.normal(Path(path).stem).casefold()
 
 
 def _duplicates(report: Report, paths: list[Path], splits: list[str], seen: list[_Seen]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
+from spml_core import words
 from spml_core.data import DataError, Dataset, images
 from spml_core.data.listing import (
     POLICIES,
@@ -133,7 +134,7 @@ def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
     if lost:
         shown = images.listing([f"image {image}, category {category}" for image, category in lost])
         raise DataError(
-            f"{file}: {len(lost)} annotations of images or categories that it does not list:{shown}"
+            f"{file}: {words.count(len(lost), 'annotation')} of images or categories that it does not list:{shown}"
         )
     place = {category: CLASSES.index(name) for category, name in categories.items()}
     full = np.zeros((len(names), len(CLASSES)), np.int8)

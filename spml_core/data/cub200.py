@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
+from spml_core import words
 from spml_core.data import DataError, Dataset, images
 from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
 from spml_core.data.place import find, require_files
@@ -58,9 +59,8 @@ def read(
     if len(classes) != NUM_ATTRIBUTES:
         raise DataError(f"{attributes} names {len(classes)} attributes, CUB-200-2011 has {NUM_ATTRIBUTES}")
     if unsplit := [name for key, name in names.items() if training.get(key) not in ("0", "1")]:
-        raise DataError(
-            f"train_test_split.txt says neither 0 nor 1 for {len(unsplit)} images:{images.listing(unsplit)}"
-        )
+        number = words.count(len(unsplit), "image")
+        raise DataError(f"train_test_split.txt says neither 0 nor 1 for {number}:{images.listing(unsplit)}")
     present, certainty = _answers(answers, list(names), list(classes))
     known = None if not_visible == "negative" else certainty != NOT_VISIBLE
     full = present if known is None else present * known
@@ -137,8 +137,8 @@ def _answers(file: Path, image_numbers: list[int], attributes: list[int]) -> tup
     if not sound.all():
         wrong = [f"line {n + 1}: {table[n].tolist()}" for n in np.flatnonzero(~sound)]
         raise DataError(
-            f"{file}: {len(wrong)} rows are not a listed image, a listed attribute, 0 or 1, and a certainty of 1 to 4:"
-            f"{images.listing(wrong)}"
+            f"{file}: {words.count(len(wrong), 'row')} not of a listed image, a listed attribute, 0 or 1, and a "
+            f"certainty of 1 to 4:{images.listing(wrong)}"
         )
     place = row * len(columns) + column
     if len(np.unique(place)) < expected:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from spml_core import words
 from spml_core.data import DataError, Dataset, images
 from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
 from spml_core.data.place import find, require_files
@@ -70,7 +71,7 @@ def read(
     names, splits, full = reader(root, variant)
     _check_sizes(variant, splits)
     if twice := [name for name, times in Counter(names).items() if times > 1]:
-        raise DataError(f"{len(twice)} images are listed more than once:{images.listing(twice)}")
+        raise DataError(f"{words.count(len(twice), 'image')} listed more than once:{images.listing(twice)}")
     base, folders = _images(root, variant)
     paths = [base / name for name in names]
     sizes = {split: splits.count(split) for split in ("train", "test")}
@@ -138,7 +139,8 @@ def _absent(root: Path, variant: str) -> str:
 def _check_classes(count: int, where: Path) -> None:
     if count != len(CLASSES):
         raise DataError(
-            f"{where} has {count} classes, NUS-WIDE has {len(CLASSES)}: it is another form of the data set"
+            f"{where} has {words.count(count, 'class')}, NUS-WIDE has {len(CLASSES)}: it is another form of the "
+            "data set"
         )
 
 
@@ -191,7 +193,9 @@ def _homepage(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarra
         splits += [split] * len(own)
         tables.append(table)
     if faults:
-        raise DataError(f"{len(faults)} label files do not fit the lists:{images.listing(faults)}")
+        raise DataError(
+            f"{words.count(len(faults), 'label file')} not fitting the lists:{images.listing(faults)}"
+        )
     return names, splits, np.concatenate(tables)
 
 
@@ -221,7 +225,7 @@ def _table(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
             f"{', '.join(strange[:10])}"
         )
     if faults:
-        raise DataError(f"{len(faults)} faulty rows in {file}:{images.listing(faults)}")
+        raise DataError(f"{words.count(len(faults), 'faulty row')} in {file}:{images.listing(faults)}")
     full = np.zeros((len(rows), len(CLASSES)), np.int8)
     for n, found in enumerate(rows):
         full[n, [place[name] for name in found]] = 1

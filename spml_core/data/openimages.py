@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
+from spml_core import words
 from spml_core.data import DataError, Dataset, images
 from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
 from spml_core.data.place import contents, find
@@ -150,7 +151,7 @@ def read(
     )
     if clashes and conflicts == "error":
         listing.problems.append(
-            f"{len(clashes)} labels are verified both as present and as absent:{images.listing(clashes)}\n"
+            f"{words.count(len(clashes), 'label')} verified both as present and as absent:{images.listing(clashes)}\n"
             "conflicts='unknown' takes them as not known (spml train: -d conflicts unknown)."
         )
     if classes is None and min_images == 1:  # else a part is what was asked for

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from spml_core import words
 from spml_core.data import DataError, Dataset, images
 from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
 from spml_core.data.place import contents, find, require_files
@@ -69,7 +70,9 @@ def read(
         ids += own
         splits += [split] * len(own)
     if faults:
-        raise DataError(f"{len(faults)} faults in the class files below {lists}:{images.listing(faults)}")
+        raise DataError(
+            f"{words.count(len(faults), 'fault')} in the class files below {lists}:{images.listing(faults)}"
+        )
 
     table = np.concatenate(tables)  # (N, 20) in {1, 0, -1}
     unsure = table == 0
@@ -138,9 +141,12 @@ def _column(file: Path, ids: list[str], faults: list[str]) -> np.ndarray:
             found[fields[0]] = int(fields[1])
     listed = file.name.rpartition("_")[2]
     if absent := sorted(set(ids) - set(found)):
-        faults.append(f"{file.name}: no row for {len(absent)} images of {listed}, the first {absent[0]}")
+        faults.append(
+            f"{file.name}: no row for {words.count(len(absent), 'image')} of {listed}, the first {absent[0]}"
+        )
     if strange := sorted(set(found) - set(ids)):
-        faults.append(f"{file.name}: {len(strange)} images that {listed} has not, the first {strange[0]}")
+        number = words.count(len(strange), "image")
+        faults.append(f"{file.name}: {number} that {listed} has not, the first {strange[0]}")
     return np.array([found.get(name, -1) for name in ids], np.int8)
 
 
