@@ -270,8 +270,9 @@ def test_tables_as_spreadsheets_write_them(folder, tmp_path, delimiter):
     writer.writerow(["image", "split", "Stra\u00dfe", "hot dog"])
     for n, name in enumerate(images):
         writer.writerow(
-            [name, ("train", "train", "val")[n % 3], ("1", "1.0", "0")[n % 3], ("0", "", "1")[n % 3]]
+            [name, ("train", "train", "val")[n % 3], ("1", "1.0", "FALSE")[n % 3], ("0", "", "TRUE")[n % 3]]
         )
+    writer.writerow([""] * 4)
     (root / "labels.csv").write_bytes(("\ufeff" + lines.getvalue()).encode())
     data = load("folder", root=root, size=8)
     assert data.classes == ("Stra\u00dfe", "hot dog")
@@ -281,6 +282,8 @@ def test_tables_as_spreadsheets_write_them(folder, tmp_path, delimiter):
     ).all()
     assert data.parts["train"].known.sum(0).tolist() == [4, 2]
 
+    (root / "labels.csv").write_text("image;split;a;b\n50%.png;train;2;3\nstra\u00dfe.png;train;1;1\n")
+    refused(root, "1 of 2 rows", "'2' in column 'a'", "'3' in column 'b'")
     (root / "labels.csv").write_text("image;split;labels\n50%.png;train;sky;sea\n")
     refused(root, "line 2", 'in quotes: "sky;sea"')
     (root / "labels.csv").write_text('image;split;labels\n50%.png;train;"sky;sea"\nstra\u00dfe.png;val;sky\n')

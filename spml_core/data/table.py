@@ -57,7 +57,7 @@ def read(file: Path, classes: Collection[str] | None, zero: str | None, any_spli
             text.seek(0)
             reader = csv.DictReader(text, delimiter=delimiter)
             header = reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
-            records = [(reader.line_num, record) for record in reader]
+            records = [(reader.line_num, record) for record in reader if not _is_empty(record)]
     except UnicodeDecodeError as error:
         raise DataError(f'{file} is not UTF-8 text ({error}): save it as "CSV UTF-8". {FORM}') from None
     except csv.Error as error:
@@ -97,10 +97,9 @@ def read(file: Path, classes: Collection[str] | None, zero: str | None, any_spli
         rows.append(row)
     if faults:
         report = images.listing([f"line {line}: {fault}" for line, fault in faults])
-        is_are = "is" if len(faults) == 1 else "are"
-        raise DataError(
-            f"{len(faults)} of {words.count(len(records), 'row')} of {file} {is_are} faulty:{report}"
-        )
+        number = len({line for line, _ in faults})
+        is_are = "is" if number == 1 else "are"
+        raise DataError(f"{number} of {words.count(len(records), 'row')} of {file} {is_are} faulty:{report}")
     return Table(sorted(rows, key=lambda row: row.image), "split" in header, columns)
 
 
@@ -149,8 +148,14 @@ def _values(records, columns: list[str]) -> set[str]:
 
 
 def _value(cell: str) -> str:
-    """Of a class column; 1.0 is what is left of 1 where a table held empty cells too."""
-    return cell.strip().removesuffix(".0")
+    """Of a class column; 1.0 is what is left of 1 where a table held empty cells too, TRUE is a spreadsheet's 1."""
+    text = cell.strip().removesuffix(".0")
+    return {"true": "1", "false": "0"}.get(text.lower(), text)
+
+
+def _is_empty(record: dict) -> bool:
+    """A row of separators only, as spreadsheets leave it below a table."""
+    return None not in record and not any((cell or "").strip() for cell in record.values())
 
 
 def _row(
