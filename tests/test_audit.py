@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
@@ -84,7 +86,7 @@ def test_every_planted_file_fault_is_found(folder):
     assert found == [[("train", "00.jpg"), ("test", "39.jpg")], [("train", "09.jpg"), ("train", "10.jpg")]]
     assert len(report.across_splits) == 1
     assert [text.split(" of ")[0] for text in report.wrong] == ["2", "1", "1", "2", "1"]
-    assert "1 of 16 val and test images have a copy in another split" in report.wrong[-1]
+    assert "1 of 16 val and test images has a copy in another split" in report.wrong[-1]
     assert sum(report.modes.values()) == 34
 
 
@@ -245,18 +247,23 @@ def test_command_prints_a_table_writes_json_and_says_whether_training_is_right(f
     assert not content["ok"] and content["modes"]["CMYK"] == 1 and len(content["wrong"]) == 2
 
     unknown = command(odd_files, "-d", "min_image", "3")
-    assert unknown.exit_code == 1 and "has no option min_image. It has: root, min_images" in unknown.output
+    assert unknown.exit_code == 2 and "has no option min_image. It has: root, min_images" in unknown.output
     digits = CliRunner().invoke(main, ["data", "check", "digits", "--root", "x"])
-    assert digits.exit_code == 1 and "has no files" in digits.output
+    assert digits.exit_code == 2 and "has no files" in digits.output
     typo = CliRunner().invoke(main, ["data", "check", "coco2015", "--root", "x"])
-    assert typo.exit_code == 1 and "'coco2014'" in typo.output
+    assert typo.exit_code == 2 and "'coco2014'" in typo.output
 
 
 def test_missing_files_with_another_suffix_are_pointed_at(folder):
     root = folder()
     (root / "images" / "03.jpg").rename(root / "images" / "03.JPG")
+    (root / "images" / "05.jpg").rename(root / "images" / "b\u00e4r.jpg")
+    table = root / "labels.csv"
+    table.write_text(table.read_text().replace("05.jpg", "ba\u0308r.jpg"))
     report = report_of(root)
-    assert any("03.JPG" in text and "missing" in text for text in report.odd)
+    assert any(
+        "03.JPG" in text and "2 extra files are named like missing ones" in text for text in report.odd
+    )
 
 
 def test_benchmark_layouts_are_checked_with_their_options(tmp_path):
@@ -270,11 +277,11 @@ def test_benchmark_layouts_are_checked_with_their_options(tmp_path):
     assert names(report.problems["missing"]) == ["2009_000002.jpg"] and names(report.extra) == [
         "2007_000027.jpg"
     ]
-    assert report.wrong[0] == "1 of 25 images are missing"
+    assert report.wrong[0] == "1 of 25 images is missing"
     assert "cat" in report.no_negatives["test"] and "dog" in report.no_positives["test"]
     allowed = check(data.read("voc2012", root=tmp_path, unlabeled="drop", allow_missing=True))
     assert allowed.images["test"] == 4 and not any(allowed.problems.values())
-    assert any("1 rows were left out" in text for text in allowed.odd)
+    assert any("1 row was left out" in text for text in allowed.odd)
 
 
 def test_real_photographs_raise_no_alarm(shared):
@@ -282,3 +289,77 @@ def test_real_photographs_raise_no_alarm(shared):
     assert report.ok and not any(report.problems.values())
     assert not report.extra and not report.duplicates and not report.rotated
     assert report.modes == {"RGB": 4999}
+
+
+def test_images_without_a_label_are_named_by_line(folder):
+    rows = [
+        f"images/{n:02d}.jpg,{'val' if n > 30 else 'train'},{'' if n in (3, 35) else 'ab'[n % 2]}"
+        for n in range(40)
+    ]
+    root = folder(rows[::-1])  # 03 is in line 38 then, 35 in line 6
+    report = report_of(root)
+    assert (
+        "2 of 40 images have no label:\n  labels.csv line 6 (images/35.jpg)\n  labels.csv line 38 (images/03.jpg)"
+        in (report.wrong[0])
+    )
+    assert report.lines == {"images/03.jpg": 38, "images/35.jpg": 6}
+    assert (root / "labels.csv").read_text().splitlines()[38 - 1].startswith("images/03.jpg,")
+    kept = report_of(root, unlabeled="keep")
+    assert kept.odd[0] == "1 of 31 train images has no label: labels.csv line 38 (images/03.jpg)"
+    with pytest.raises(DataError, match=r"labels.csv line 38 \(images/03.jpg\)"):
+        data.load("folder", root=root, size=8)
+
+
+@pytest.mark.parametrize(
+    "names, differ",
+    [
+        (("Cat", "cat"), True),
+        (("hot dog", "hot_dog"), True),
+        (("caf\u00e9", "cafe"), True),
+        (("dog", "dogs"), True),
+        (("box", "boxes"), True),
+        (("berry", "berries"), True),
+        (("gas", "ga"), False),
+        (("grass", "gras"), False),
+        (("sun", "sunset"), False),
+    ],
+)
+def test_classes_that_are_probably_one_are_a_note(folder, names, differ, recwarn):
+    rows = [f"images/{n:02d}.jpg,{('train', 'val')[n % 2]},{names[n // 2 % 2]}" for n in range(40)]
+    report = report_of(folder(rows))
+    assert report.ok and report.similar_classes == ([sorted(names)] if differ else [])
+    assert len(report.odd) == differ and not recwarn.list
+    if differ:
+        assert (
+            report.odd[0].startswith("1 group of classes differs in case") and repr(names[0]) in report.odd[0]
+        )
+
+
+def test_numbers_other_than_published_are_a_note(tmp_path):
+    train = {f"2008_{n:06d}": {("cat", "dog")[n % 2]: 1} for n in range(12)}
+    write_voc(tmp_path, {"train": train, "val": {"2009_000001": {"cat": 1}}})
+    listing = data.read("voc2012", root=tmp_path)
+    report = check(listing)
+    assert any("5,717 train expected, 12 here; 5,823 test expected, 1 here" in text for text in report.odd)
+    assert not any("expected" in text for text in report.wrong)
+    assert report.as_json()["published"] == {
+        "train": {"expected": 5717, "here": 12},
+        "test": {"expected": 5823, "here": 1},
+    }
+    assert (
+        data.load("voc2012", root=tmp_path, size=4)
+        .notes["not_as_published"]
+        .startswith("5,717 train expected")
+    )
+
+
+def test_published_numbers_are_those_of_the_papers():
+    from spml_core.data import coco2014, cub200, nuswide, voc2012
+
+    table = pd.read_csv(Path(__file__).parents[1] / "data" / "published_statistics.csv")
+    table = table[table.source == "GR Table 5"].set_index("dataset")
+    sizes = {"voc2012": voc2012.SIZES, "coco2014": coco2014.ANNOTATED, "cub200": cub200.SIZES}
+    sizes["nuswide"] = dict(zip(("train", "test"), nuswide.VARIANTS["official"], strict=True))
+    for name, own in sizes.items():
+        row = table.loc[name]
+        assert own == {"train": row.train + row.val, "test": row.test}, name

@@ -69,14 +69,14 @@ def test_damaged_files(tmp_path):
             coco2014.read(tmp_path)
 
     refused("79 categories, COCO has 80.*toothbrush", categories=content["categories"][1:])
-    refused("1 annotations.*\n.*image 77, category 1", annotations=[{"image_id": 77, "category_id": 1}])
+    refused("1 annotation.*\n.*image 77, category 1", annotations=[{"image_id": 77, "category_id": 1}])
     refused("6 different ids", images=[*content["images"], content["images"][0]])
     refused("not a COCO instances file", images=[{"id": 1}])
     file.write_text("{")
     with pytest.raises(DataError, match="not a COCO instances file"):
         coco2014.read(tmp_path)
     file.unlink()
-    with pytest.raises(DataError, match=r"1 label files are missing.*\n.*instances_train2014.json"):
+    with pytest.raises(DataError, match=r"1 label file is missing.*\n.*instances_train2014.json"):
         coco2014.read(tmp_path)
 
 

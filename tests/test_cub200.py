@@ -57,7 +57,7 @@ def test_rows_are_images_times_312(tmp_path):
     refused("twice", [lines[1], *lines[1:]])
     refused("line 1: .*is not image, attribute", ["a b c d e", *lines[1:]])
     file.unlink()
-    with pytest.raises(DataError, match="1 label files are missing"):
+    with pytest.raises(DataError, match="1 label file is missing"):
         cub200.read(tmp_path)
 
 

@@ -80,3 +80,30 @@ BAD_ARGUMENTS = [
 def test_bad_arguments_of_the_command(arguments, match):
     result = spml(*arguments)
     assert result.exit_code == 2 and match in result.output
+
+
+def test_a_matrix_is_no_manifest(tmp_path):
+    file = tmp_path / "observed.npy"
+    np.save(file, np.zeros((3, 10)))
+    (tmp_path / "renamed.csv").write_bytes(file.read_bytes())
+    (tmp_path / "table.csv").write_text("image,split,labels\n")
+    for name in ("observed.npy", "renamed.csv"):
+        result = CliRunner().invoke(main, ["train", "--manifest", str(tmp_path / name)])
+        assert result.exit_code == 2 and "is a matrix, not a manifest" in result.output
+        assert f"spml data labels NAME --import {name} --output labels.csv" in result.output
+    other = CliRunner().invoke(main, ["train", "--manifest", str(tmp_path / "table.csv")])
+    assert other.exit_code == 2 and "image,split,positive,negative" in other.output
+
+
+def test_the_help_of_drop_is_true():
+    from spml_core.data import labels
+
+    text = " ".join(spml("--help").output.split())
+    assert "Of 5 positives, 0 leaves 5, 0.5 leaves 3, 0.8 leaves 2, 1 leaves 1." in text
+    assert [int(labels.num_kept([5], ratio)[0]) for ratio in (0, 0.5, 0.8, 1)] == [5, 3, 2, 1]
+
+
+def test_options_of_training_may_stand(tmp_path):
+    (tmp_path / "labels.csv").write_text("image,split,labels\na.jpg,train,cat\nb.jpg,val,dog\n")
+    result = spml("folder", "--root", tmp_path, "-d", "size", 64)
+    assert result.exit_code == 0 and "2 classes" in result.output, result.output

@@ -1,6 +1,7 @@
 """Folders with a labels.csv: what is read, what is refused, and that each refusal says where and what to do."""
 
 import csv
+import io
 import os
 import shutil
 from pathlib import Path
@@ -131,7 +132,8 @@ def test_tables_that_are_no_tables(folder, tmp_path):
     refused(root, "empty", "Expected")
     (root / "labels.csv").write_text(f"image,labels\n{root / '00.png'},cat\n")
     refused(root, "line 2", "below the folder")
-    refused(tmp_path / "nowhere", "there is no", "nowhere", "Expected")
+    (root / "labels.csv").rename(root / "labels.txt")
+    refused(root, "there is no", "Expected", "holds 00.png, 01.png", "and 9 more")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_rare_classes_and_images_without_label(folder):
     message = refused(
         root, "2 of 23", "20.png", "21.png", "drop", "keep", "error", "-d unlabeled", min_images=5
     )
-    assert "min_images=5 has taken 1 classes away" in message
+    assert "min_images=5 has taken 1 class away" in message
     assert "22.png" not in message
 
     drop = load("folder", root=root, size=8, min_images=5, unlabeled="drop")
@@ -237,8 +239,8 @@ def test_problems_of_several_kinds_are_one_report(folder):
     (root / "05.png").write_bytes(b"")
     (root / "08.png").write_text("<html>not found</html>")
     refused(
-        root, "1 of 21 images have no label", "row 20: 20.png", "1 of 21 images are missing", "03.png",
-        "1 of 21 images are empty", "05.png", "cannot be read", "08.png",
+        root, "1 of 21 images has no label", "labels.csv line 22 (20.png)", "1 of 21 images is missing", "03.png",
+        "1 of 21 images is an empty file", "05.png", "cannot be read", "08.png",
     )  # fmt: skip
 
 
@@ -246,6 +248,52 @@ def test_all_faulty_rows_are_one_report(folder):
     root = folder(["a.png,train,x", "b.png,tain,x", "a.png,val,y", ",val,y", "c.png,val,x,y"])
     message = refused(root, "4 of 5 rows", "line 3", "'train'", "line 4", "line 2", "line 5", "line 6")
     assert message.count("\n") == 4
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_tables_as_spreadsheets_write_them(folder, tmp_path, delimiter):
+    """A byte order mark, CRLF, columns separated by what is not the decimal sign, names with anything in them."""
+    images = [
+        "Urlaub 2023/Strand & Meer.JPG",
+        "B\u00e4r, gro\u00df.jpg",
+        "a;b.jpg",
+        'dq".jpeg',
+        "50%.png",
+        "stra\u00dfe.png",
+    ]
+    root = folder([])
+    (root / "Urlaub 2023").mkdir()
+    for n, name in enumerate(images):
+        Image.new("RGB", (8, 8), (n, n, n)).save(root / name, "PNG")
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, delimiter=delimiter, lineterminator="\r\n")
+    writer.writerow(["image", "split", "Stra\u00dfe", "hot dog"])
+    for n, name in enumerate(images):
+        writer.writerow(
+            [name, ("train", "train", "val")[n % 3], ("1", "1.0", "FALSE")[n % 3], ("0", "", "TRUE")[n % 3]]
+        )
+    writer.writerow([""] * 4)
+    (root / "labels.csv").write_bytes(("\ufeff" + lines.getvalue()).encode())
+    data = load("folder", root=root, size=8)
+    assert data.classes == ("Stra\u00dfe", "hot dog")
+    assert sorted([*data.parts["train"].ids, *data.parts["val"].ids]) == sorted(images)
+    assert (data.parts["train"].full.sum(0) == [4, 0]).all() and (
+        data.parts["val"].full.sum(0) == [0, 2]
+    ).all()
+    assert data.parts["train"].known.sum(0).tolist() == [4, 2]
+
+    (root / "labels.csv").write_text("image;split;a;b\n50%.png;train;2;3\nstra\u00dfe.png;train;1;1\n")
+    refused(root, "1 of 2 rows", "'2' in column 'a'", "'3' in column 'b'")
+    (root / "labels.csv").write_text("image;split;labels\n50%.png;train;sky;sea\n")
+    refused(root, "line 2", 'in quotes: "sky;sea"')
+    (root / "labels.csv").write_text('image;split;labels\n50%.png;train;"sky;sea"\nstra\u00dfe.png;val;sky\n')
+    assert load("folder", root=root, size=8).classes == ("sea", "sky")
+
+
+def test_a_header_in_capitals_is_named(folder):
+    root = folder(simple())
+    (root / "labels.csv").write_text("Image;Split;Labels\n00.png;train;cat\n")
+    refused(root, "has no column image, only 'Image': its header is Image,Split,Labels")
 
 
 def test_a_column_for_each_class(folder):
@@ -275,7 +323,7 @@ def test_columns_that_are_no_classes(folder):
     (root / "classes.txt").write_text("sky\nsea\n")
     assert load("folder", root=root, size=8).classes == ("sky", "sea")
     (root / "classes.txt").write_text("sky\nsun\n")
-    refused(root, "no column for 1 classes", "sun")
+    refused(root, "no column for 1 class of", "sun")
 
 
 def test_unknown_labels_in_a_joined_table(folder):

@@ -174,7 +174,7 @@ def test_soft_pseudo_labels_are_unobserved_and_counted():
 @pytest.mark.parametrize("convention", manifest.CONVENTIONS)
 def test_nan_is_unobserved_only_if_one_says_so(convention):
     values = np.array([[1, 0], [1, np.nan]])
-    with pytest.raises(DataError, match=r"1 labels are NaN, the first in row 1, column 1.*nan='unknown'"):
+    with pytest.raises(DataError, match=r"1 of 4 labels is NaN, the first in row 1, column 1.*nan='unknown'"):
         manifest.from_convention(values, convention)
     observed, notes = manifest.from_convention(values, convention, nan="unknown")
     assert observed[1].tolist() == [1, 0] and notes["nan"] == 1

@@ -65,7 +65,9 @@ def test_a_name_built_at_run_time_is_the_same_method(name):
     assert type(build(assembled, 5)) is methods.get(name) and torch.equal(one, other)
 
 
-@pytest.mark.parametrize("name, nearest", [("hil", "hill"), ("Gr", "gr"), ("w_an", "wan"), ("grr", "gr")])
+@pytest.mark.parametrize(
+    "name, nearest", [("hil", "hill"), ("GR", "gr"), ("AN-LS", "an_ls"), ("w_an", "wan"), ("grr", "gr")]
+)
 def test_unknown_name_lists_the_nearest(name, nearest):
     with pytest.raises(ValueError, match=f"unknown method '{name}': did you mean .*'{nearest}'.*Known: an, "):
         build(name, num_classes=5)
@@ -257,7 +259,10 @@ def copied_digests(folder: Path, file: str = "", text: str = "", replacement: st
     """Digests of all methods in an edited copy of the two packages, imported as a part of the package `copied`."""
     package = folder / "copied"
     original = Path(spml_core.__file__).parent
-    for source in [original / "__init__.py", *original.glob("losses/*.py"), *original.glob("methods/*.py")]:
+    sources = [
+        p for part in ("__init__", "words", "losses/*", "methods/*") for p in original.glob(f"{part}.py")
+    ]
+    for source in sources:
         name = source.relative_to(original)
         content = source.read_text()
         if name.as_posix() == file:

@@ -105,7 +105,7 @@ def test_images_without_a_concept(tmp_path, policy, number):
     write_nus_arrays(tmp_path, table([0], [1], [], [3], [4, 5], [6]), table([7], []))
     listing = nuswide.read(tmp_path)
     assert "2 of 8 images have no label" in listing.problems[0]
-    assert f"row 2: {listing.ids[2]}" in listing.problems[0]
+    assert f"\n  {listing.ids[2]}\n" in listing.problems[0]
     with pytest.raises(DataError, match="drop leaves them out"):
         load("nuswide", root=tmp_path, size=4, cache_dir=tmp_path)
     chosen = load("nuswide", root=tmp_path, size=4, cache_dir=tmp_path, unlabeled=policy)

@@ -58,7 +58,7 @@ def test_conflicts(tmp_path):
         [*ROWS, ("train", "000a", "/m/01", 0), ("train", "000a", "/m/03", 1), ("train", "000b", "/m/01", 1)],
     )
     listing = openimages.read(tmp_path)
-    assert listing.problems[0].startswith("1 labels are verified both") and "000a: Cat" in listing.problems[0]
+    assert listing.problems[0].startswith("1 label verified both") and "000a: Cat" in listing.problems[0]
     with pytest.raises(DataError, match="000a: Cat"):
         load("openimages", root=tmp_path, size=4, cache_dir=tmp_path)
     data = load("openimages", root=tmp_path, size=4, cache_dir=tmp_path, conflicts="unknown")
@@ -106,14 +106,15 @@ def test_files(tmp_path):
     file.write_text("ImageID,LabelName\n000a,/m/01\n")
     with pytest.raises(DataError, match="no column Confidence"):
         openimages.read(tmp_path)
-    with pytest.raises(DataError, match="class-descriptions"):
-        openimages.read(tmp_path / "nowhere")
+    (tmp_path / "elsewhere" / "images").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"no \*class-descriptions\*[\s\S]*elsewhere holds images/"):
+        openimages.read(tmp_path / "elsewhere")
 
 
 def test_most_images_missing(tmp_path):
     write_open_images(tmp_path, ROWS)
     (tmp_path / "train" / "000b.jpg").unlink()
-    with pytest.raises(DataError, match="1 of 5 images are missing"):
+    with pytest.raises(DataError, match="1 of 5 images is missing"):
         load("openimages", root=tmp_path, size=4, cache_dir=tmp_path)
     data = load("openimages", root=tmp_path, size=4, cache_dir=tmp_path, allow_missing=True)
     assert data.parts["train"].ids == ("000a", "000c")

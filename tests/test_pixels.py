@@ -1,6 +1,7 @@
 """Prepared pixels: the same bytes however often it was stopped, found by content, and a full disk loses nothing."""
 
 import errno
+import shlex
 import signal
 import subprocess
 import sys
@@ -230,5 +231,35 @@ def test_command_and_the_training_data_it_makes(pictures, tmp_path):
 
     pictures[3].unlink()
     missing = CliRunner().invoke(main, command)
-    assert missing.exit_code == 1 and "1 of 20 images are missing" in missing.output
+    assert missing.exit_code == 1 and "1 of 20 images is missing" in missing.output
     assert str(pictures[3]) in missing.output
+
+
+def test_the_size_is_that_of_training_and_what_was_read_is_said(pictures, tmp_path):
+    rows = [
+        f"{path.name},{('train', 'val', 'test')[n % 3]},{'ab'[n // 3 % 2]}" for n, path in enumerate(pictures)
+    ]
+    (tmp_path / "labels.csv").write_text("\n".join(["image,split,labels", *rows]))
+    root, runs = ["--root", str(tmp_path)], ["--runs-dir", str(tmp_path / "my runs")]
+
+    refused = CliRunner().invoke(main, ["data", "prepare", "folder", *root, *runs, "-d", "size", "448"])
+    assert refused.exit_code == 2 and "--size 448" in refused.output
+
+    made = CliRunner().invoke(main, ["data", "prepare", "folder", *root, *runs])
+    assert made.exit_code == 0 and "20 images of 224x224 pixels" in made.output
+    other = CliRunner().invoke(
+        main, ["data", "prepare", "folder", *root, *runs, "--size", "16", "-d", "min_images", "2"]
+    )
+    command = shlex.split(other.output.split("To train from it: spml ")[1])
+    assert command[:3] == ["train", "--dataset", "folder"] and command[-5:-2] == ["-d", "size", "16"]
+
+    more = ["--mode", "end_to_end", "--backbone", "resnet18", "--epochs", "1", "--batch-size", "16"]
+    result = CliRunner().invoke(main, [*command, *more])
+    assert result.exit_code == 0, result.output
+    assert "; pixels prepared at 16 (pixels-16-" in result.output
+    load_options = {"root": tmp_path, "cache_dir": tmp_path / "my runs" / "cache"}
+    assert load("folder", **load_options).notes["inputs"].startswith("pixels prepared at 224 (pixels-224-")
+    assert (
+        load("folder", size=9, **load_options).notes["inputs"]
+        == "decoded from files at 9 pixels, into memory"
+    )

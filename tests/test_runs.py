@@ -521,7 +521,7 @@ def test_killed_run_is_trained_anew_and_once_by_two_processes(small, tmp_path):
         ({"data": {"sise": 8}}, "sise.*size"),
         ({"dataset": "digits", "root": "x", "data": {}}, "root"),
         ({"root": None}, "root"),
-        ({"root": "/nowhere"}, "labels.csv"),
+        ({"root": "/nowhere"}, "does not exist"),
         ({"val_labels": "cleen"}, "'cleen'.*clean, observed"),
         ({"protocol": "cole"}, "'cole'.*cole2021"),
         ({"mode": "lineer"}, "'lineer'.*linear"),

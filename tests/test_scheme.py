@@ -114,7 +114,7 @@ def test_labels_that_contradict_the_truth_are_refused(value, said):
     observed[1, 0] = 1  # unknown here: nobody can say that it is wrong
     assert scheme.agreeing(observed, its, "xy") is observed
     observed[(0, 1) if value == 1 else (1, 1)] = value
-    with pytest.raises(DataError, match=f"1 observed labels .* image [ab]: class 'y' is {said}"):
+    with pytest.raises(DataError, match=f"1 observed label .* image [ab]: class 'y' is {said}"):
         scheme.agreeing(observed, its, "xy")
 
 

@@ -87,9 +87,10 @@ def test_faults_in_class_files_are_one_report(tmp_path):
     ):
         assert text in str(error.value)
     (lists / "sofa_val.txt").unlink()
-    with pytest.raises(DataError, match=r"1 label files are missing.*\n.*sofa_val.txt"):
+    with pytest.raises(DataError, match=r"1 label file is missing.*\n.*sofa_val.txt"):
         voc2012.read(tmp_path)
-    with pytest.raises(DataError, match="ImageSets/Main"):
+    (tmp_path / "elsewhere" / "photos").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"no ImageSets/Main[\s\S]*elsewhere holds photos/"):
         voc2012.read(tmp_path / "elsewhere")
     with pytest.raises(DataError, match="negative, ignore, positive"):
         voc2012.read(tmp_path, difficult="drop")
@@ -101,7 +102,9 @@ def test_missing_images(tmp_path):
     (base / "JPEGImages" / "2009_000010.jpg").write_bytes(b"")
     with pytest.raises(DataError) as error:
         load("voc2012", root=tmp_path, size=8)
-    assert "1 of 7 images are missing" in str(error.value) and "1 of 7 images are empty" in str(error.value)
+    assert "1 of 7 images is missing" in str(error.value) and "1 of 7 images is an empty file" in str(
+        error.value
+    )
     (base / "JPEGImages" / "2009_000010.jpg").unlink()
     data = load("voc2012", root=tmp_path, size=8, allow_missing=True, cache_dir=tmp_path)
     assert sum(map(len, data.parts.values())) == 5

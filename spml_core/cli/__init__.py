@@ -7,12 +7,14 @@ from spml_core.cli.data import data
 from spml_core.cli.figures import figures
 from spml_core.cli.methods import methods
 from spml_core.cli.search import search
+from spml_core.cli.text import plain_warnings
 from spml_core.cli.train import train
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="spml")
-def main():
+@click.pass_context
+def main(context):
     """Single-positive multi-label learning: draw the figures, train one experiment.
 
     \b
@@ -26,6 +28,7 @@ def main():
     spml data check voc2012 --root DIR    is it all there, and what is odd about it
     spml data labels digits               draw, write and import observed labels
     """
+    plain_warnings(context)
 
 
 for command in (figures, train, search, methods, data):

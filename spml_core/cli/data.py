@@ -5,7 +5,8 @@ import sys
 import click
 
 from spml_core.cli.data_labels import labels
-from spml_core.cli.text import table, values
+from spml_core.cli.text import ROOT, label_options, table, values
+from spml_core.words import count
 
 # Of `images.decode`; RGB needs no word.
 TREATMENT = {
@@ -30,7 +31,10 @@ ROTATED, ANIMATED = "turned as EXIF says", "first frame is read"
 
 @click.group()
 def data():
-    """Check a data set, decode its images once, draw and exchange observed labels."""
+    """Check a data set, decode its images once, draw and exchange observed labels.
+
+    Relative paths start at the project folder, or at the working directory where spml is installed elsewhere.
+    """
 
 
 data.add_command(labels)
@@ -41,12 +45,15 @@ def of_data_set(command):
     pairs = {"type": (str, str), "multiple": True, "metavar": "NAME VALUE"}
     for add in (
         click.option(
-            "--runs-dir", default="runs", show_default=True, help="Folder of audits and of the cache."
+            "--runs-dir",
+            default="runs",
+            show_default=True,
+            help="Folder of audits and of the cache, as of spml train.",
         ),
         click.option(
             "options", "-d", "--data", help="Option of the data set, as for spml train; repeatable.", **pairs
         ),
-        click.option("--root", type=click.Path(), required=True, help="Folder of the data set."),
+        click.option("--root", type=click.Path(), required=True, help=ROOT),
         click.argument("name"),
     ):
         command = add(command)
@@ -59,16 +66,18 @@ def of_data_set(command):
     "json_file",
     "--json",
     type=click.Path(dir_okay=False),
-    help="Default: in RUNS_DIR/audit, named after the data set.",
+    help="File of the full report. Default: in RUNS_DIR/audit, named after the data set.",
 )
 def check(name, root, options, runs_dir, json_file):
     """Audit the data set NAME before training.
 
     Reads and decodes every image: missing, empty, truncated, unreadable and extra files, copies within and across
-    splits, images without labels, classes without positives or negatives, colour modes and what becomes of them. A
-    summary on the screen, all names in a JSON file.
+    splits, images without labels, classes without positives or negatives, names of classes that are probably one,
+    numbers of images other than published, colour modes and what becomes of them. A summary on the screen, all names in
+    a JSON file.
 
-    Exit code: 0 if fit for training, perhaps with notes; 1 if training would stop or be wrong.
+    Exit code: 0 if fit for training, perhaps with notes; 1 if training would stop or be wrong; 2 for wrong usage: no
+    such data set, option or folder.
 
     \b
     spml data check folder --root my_photos
@@ -90,17 +99,23 @@ def check(name, root, options, runs_dir, json_file):
 @data.command()
 @of_data_set
 @click.option(
-    "--size", type=click.IntRange(min=1), default=448, show_default=True, help="Side of the images, pixels."
+    "--size",
+    type=click.IntRange(min=1),
+    help="Side of the images, pixels. Default: what training reads, 224 for a folder, 448 for the others.",
 )
 def prepare(name, root, options, runs_dir, size):
     """Decode the images of the data set NAME once, for training at the speed of the disk.
 
-    Writes RUNS_DIR/cache/pixels-SIZE-*.npy, 3 * SIZE * SIZE bytes an image. Training at that size (spml train
-    -d size SIZE) finds it by the content of the images. Start it again after an interruption: it goes on.
+    Writes RUNS_DIR/cache/pixels-SIZE-*.npy, 3 * SIZE * SIZE bytes an image. Training at that size finds it by the
+    content of the images. Start it again after an interruption: it goes on.
+
+    Exit code: 0 if all is prepared; 1 if images or labels are not as they must be, or the disk is full; 2 for wrong
+    usage; 130 if interrupted.
 
     \b
-    spml data prepare coco2014 --root coco --size 448        82,081 + 40,137 images: 74 GB
-    spml data prepare folder --root my_photos --size 224
+    spml data prepare coco2014 --root coco                   82,081 + 40,137 images at 448: 74 GB
+    spml data prepare folder --root my_photos                at 224, as spml train reads a folder
+    spml data prepare folder --root my_photos --size 448     then spml train ... -d size 448
     """
     import time
 
@@ -109,7 +124,11 @@ def prepare(name, root, options, runs_dir, size):
     from spml_core.data.rowfile import in_words
     from spml_core.paths import locate
 
+    if "size" in (given := values(options)):
+        raise click.UsageError(f"the size is an option of its own here: --size {given['size']}")
     listing = _read(name, root, options)
+    default = _default_size(name)
+    size = default if size is None else size
     cache = locate(runs_dir) / "cache"
     start = time.time()
     try:
@@ -128,27 +147,52 @@ def prepare(name, root, options, runs_dir, size):
     except KeyboardInterrupt:
         click.echo("interrupted; the same command goes on from here", err=True)
         sys.exit(130)
-    size_on_disk = f"{len(paths):,} images of {size}x{size}, {in_words(file.stat().st_size)}"
+    size_on_disk = f"{count(len(paths), 'image')} of {size}x{size} pixels, {in_words(file.stat().st_size)}"
     if file.stat().st_mtime < start:
         click.echo(f"{size_on_disk}: already prepared\n{file}")
     else:
         seconds = time.time() - start
         click.echo(f"{size_on_disk}, in {seconds:.1f} s: {len(paths) / seconds:,.0f} a second\n{file}")
+    for text in listing.problems:
+        click.echo(f"Before training: {text}")
+    click.echo(f"To train from it: {_training(name, root, options, runs_dir, size, default)}")
 
 
 def _read(name: str, root: str, options: tuple):
-    from spml_core.data import DataError, read
+    from spml_core.data import DataError, OptionError, read
 
     try:
-        return read(name, root=root, **values(options))
+        return read(name, root=root, **label_options(options))
+    except OptionError as error:
+        raise click.UsageError(str(error)) from error
     except DataError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _default_size(name: str) -> int:
+    """Side of the images that training reads when nothing is said of it."""
+    from inspect import signature
+
+    from spml_core.data import loader
+
+    return signature(loader(name).load).parameters["size"].default
+
+
+def _training(name: str, root: str, options: tuple, runs_dir: str, size: int, default: int) -> str:
+    """The command that reads what was prepared."""
+    import shlex
+
+    words = ["spml", "train", "--dataset", name, "--root", root]
+    for pair in options if size == default else (*options, ("size", str(size))):
+        words += ["-d", *pair]
+    return shlex.join(words + (["--runs-dir", runs_dir] if runs_dir != "runs" else []))
 
 
 def _screen(report) -> str:
     """The report in a few lines; the lists of files are in its JSON."""
     counts = ", ".join(f"{number:,} {split}" for split, number in report.images.items())
-    lines = [f"{report.name}: {counts} images; {report.classes} classes", ""]
+    noun = "image" if sum(report.images.values()) == 1 else "images"
+    lines = [f"{report.name}: {counts} {noun}; {count(report.classes, 'class')}", ""]
     rows = [("kind", "images", "first")]
     for kind, found in (report.problems | {"extra": report.extra}).items():
         rows.append((kind, str(len(found)), found[0] if found else ""))
@@ -157,7 +201,8 @@ def _screen(report) -> str:
         first = " = ".join(f"{path} ({split})" for split, path in found[0]) if found else ""
         rows.append((kind, str(sum(map(len, found))), first))
     for split, ids in report.unlabeled.items():
-        rows.append((f"no label, {split}", str(len(ids)), ids[0] if ids else ""))
+        line = f" (labels.csv line {report.lines[ids[0]]})" if ids and ids[0] in report.lines else ""
+        rows.append((f"no label, {split}", str(len(ids)), f"{ids[0]}{line}" if ids else ""))
     lines += [table(rows), ""]
     rows = [("classes", *report.no_positives)]
     for text, found in (("no positive", report.no_positives), ("no negative", report.no_negatives)):

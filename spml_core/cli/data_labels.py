@@ -4,21 +4,26 @@ from pathlib import Path
 
 import click
 
-from spml_core.cli.text import table, values
+from spml_core.cli.text import ROOT, label_options, table
 from spml_core.paths import locate
+from spml_core.words import count
 
 
 @click.command()
 @click.argument("name")
-@click.option("--root", type=click.Path(), help="Folder of the data set.")
+@click.option("--root", type=click.Path(), help=f"{ROOT} All but digits need it.")
 @click.option("options", "-d", "--data", type=(str, str), multiple=True, metavar="NAME VALUE",
-              help="Option of the data set; repeatable.")  # fmt: skip
+              help="Option of the data set, as for spml train; repeatable.")  # fmt: skip
 @click.option(
     "--num-pos", type=click.IntRange(min=-1), help="Positives an image shows, -1 = all. Default: 1."
 )
 @click.option("--num-neg", type=click.IntRange(min=-1), help="Verified negatives, -1 = all. Default: 0.")
 @click.option(
-    "--drop", type=click.FloatRange(0, 1), help="Hill's missing ratio: 0.5, 0.8 and 1 were published."
+    "--drop",
+    type=click.FloatRange(0, 1),
+    metavar="RATIO",
+    help="Share of an image's positives to take away, 0 to 1: of n, floor(n (1 - RATIO)) + 1 stay, so one at least. Of "
+    "5 positives, 0 leaves 5, 0.5 leaves 3, 0.8 leaves 2, 1 leaves 1. Hill/SPLC published 0.5, 0.8 and 1.",
 )
 @click.option("--weights", type=click.Choice(["frequency", "inverse_frequency"]),
               help="Draw common, or rare, classes more often.")  # fmt: skip
@@ -47,19 +52,22 @@ def labels(name, root, options, source, convention, images, nan, split, output, 
          --images formatted_train_images.npy --convention spml --output voc-published.csv
     spml train --manifest voc-published.csv ...
 
-    Without --output nothing is written. What a file says of no validation image is drawn here, by --seed and
-    --protocol. Relative paths start at the project folder.
+    Without --output nothing is written: only label files are read, and there is no cache. What a file says of no
+    validation image is drawn here, by --seed and --protocol. Relative paths start at the project folder, or at the
+    working directory where spml is installed elsewhere.
+
+    Exit code: 0, or 1 if the label files of the data set are not as they must be, or 2 for wrong usage.
     """
     from spml_core.data import scheme
 
     try:
-        options = values(options) | ({} if root is None else {"root": root})
+        options = label_options(options) | ({} if root is None else {"root": root})
         if output and Path(output).suffix not in (".csv", ".npy"):
             raise ValueError(f"--output {output}: the name ends in .csv (manifest) or .npy (matrix)")
         if output and output.endswith(".npy"):
             _check_convention(convention or "spml")
         observe = _observe(**draw)
-        classes, parts = scheme.truth(name, **options)
+        classes, parts = _truth(name, options)
         observed, notes = {}, {}
         if source:
             observed, notes = _imported(source, convention, images, nan, split, classes, parts)
@@ -75,6 +83,19 @@ def labels(name, root, options, source, convention, images, nan, split, output, 
             _write(output, convention or "spml", split, parts, observed, classes)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _truth(name: str, options: dict):
+    """Classes and truth; what is wrong with the data is no wrong usage."""
+    from spml_core.data import DataError, OptionError, check, loader, scheme
+
+    check(name, options, "read" if hasattr(loader(name), "read") else "load")
+    try:
+        return scheme.truth(name, **options)
+    except OptionError:
+        raise
+    except DataError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _observe(num_pos, num_neg, drop, weights, **_):
@@ -117,7 +138,7 @@ def _imported(source, convention, images, nan, split, classes, parts):
         ids, observed = manifest.read_list(path, len(classes))
         notes = {"imported sha256": manifest.digest(path)}
     if observed.shape[1] != len(classes):
-        raise DataError(f"{path} has {observed.shape[1]} classes, the data set {len(classes)}")
+        raise DataError(f"{path} has {count(observed.shape[1], 'class')}, the data set {len(classes)}")
     if ids is None:
         if len(observed) != len(part):
             raise DataError(
@@ -175,7 +196,7 @@ def _report(name, classes, parts, observed) -> str:
         else:
             row += ("", "", "")
         rows.append(row)
-    return f"{name}: {len(classes)} classes\n{table(rows)}"
+    return f"{name}: {count(len(classes), 'class')}\n{table(rows)}"
 
 
 def _write(output, convention, split, parts, observed, classes) -> None:

@@ -1,4 +1,9 @@
-"""What the commands share: tables on screen, values from the command line."""
+"""What the commands share: tables on screen, values from the command line, warnings as a reader wants them."""
+
+import warnings
+
+ROOT = "Folder of the data set; a relative one starts at the project folder."
+PREPARED = ("size",)  # options of `data.load` that say nothing of labels and files
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
@@ -18,3 +23,15 @@ def values(pairs: tuple[tuple[str, str], ...]) -> dict:
         except json.JSONDecodeError:
             values[name] = text
     return values
+
+
+def plain_warnings(context) -> None:
+    """While a command runs, a warning is one line of text, not a line of code."""
+    before = warnings.formatwarning
+    context.call_on_close(lambda: setattr(warnings, "formatwarning", before))
+    warnings.formatwarning = lambda message, *_args, **_kwargs: f"Warning: {message}\n"
+
+
+def label_options(pairs: tuple[tuple[str, str], ...]) -> dict:
+    """`values` of `-d` where only label files are read, so that what is given to `spml train` may be given here."""
+    return {name: value for name, value in values(pairs).items() if name not in PREPARED}

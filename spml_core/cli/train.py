@@ -184,34 +184,70 @@ def _explained(experiment, protocol: str | None, given: dict) -> str:
 
 
 def _data(run) -> str:
-    """One line on what was trained on, so that a surprise is seen."""
+    """What was trained on, so that a surprise is seen: a line, and one for each thing that is odd about it."""
+    from spml_core.words import count
+
     noted = run.summary["data"]
-    images = ", ".join(f"{number} {split}" for split, number in noted["sizes"].items())
-    line = f"{run.config['dataset']}: {images} images; {len(run.classes)} classes"
+    images = ", ".join(f"{number:,} {split}" for split, number in noted["sizes"].items())
+    line = f"{run.config['dataset']}: {images} images; {count(len(run.classes), 'class')}"
     if without := sum(noted.get("images_without_label", {}).values()):
-        line += f"; {without} images without a label ({noted['unlabeled']})"
+        line += f"; {count(without, 'image')} without a label ({noted['unlabeled']})"
     if dropped := noted.get("classes_dropped"):
-        line += f"; {dropped} classes below min_images={noted['min_images']} left out"
-    return f"{line}; {run.config['backbone']}, {run.config['mode']}."
+        line += f"; {count(dropped, 'class')} below min_images={noted['min_images']} left out"
+    source = f"; {noted['inputs']}" if "inputs" in noted else ""
+    line = f"{line}{source}; {run.config['backbone']}, {run.config['mode']}."
+    if other := noted.get("not_as_published"):
+        line += f"\nNot the published {run.config['dataset']}: {other}."
+    return line
 
 
 def _results(methods, runs, num_seeds: int) -> str:
-    """A row a method: test mAP of the best validation epoch, mean and standard deviation over the seeds."""
+    """A row a method: mAP of the best validation epoch, mean and standard deviation over the seeds."""
     import statistics
 
-    rows = [("method", "test mAP", "seeds", "best epochs", "undefined classes")]
+    def mean(maps: list) -> str:
+        if None in maps:
+            return "undefined"
+        deviation = f" ± {statistics.stdev(maps):.2f}" if len(maps) > 1 else ""
+        return f"{statistics.mean(maps):.2f}{deviation}"
+
+    has_test = "test" in runs[0].summary["data"]["sizes"]
+    rows = [("method", "val mAP", *(["test mAP"] if has_test else []), "seeds", "best epochs")]
     for n, method in enumerate(methods):
         own = [run.summary for run in runs[n * num_seeds : (n + 1) * num_seeds]]
-        maps = [summary["test_map"] for summary in own]
-        if None in maps:
-            shown = "no test images"
-        else:
-            shown = f"{statistics.mean(maps):.2f}" + (
-                f" ± {statistics.stdev(maps):.2f}" if len(maps) > 1 else ""
-            )
-        undefined = ", ".join(own[0]["test_undefined_classes"] or []) or "none"
-        rows.append((method, shown, str(len(maps)), ",".join(str(s["best_epoch"]) for s in own), undefined))
+        maps = [mean([summary[f"{split}_map"] for summary in own]) for split in ("val", "test")]
+        epochs = ",".join(str(summary["best_epoch"]) for summary in own)
+        rows.append((method, *maps[: 1 + has_test], str(len(own)), epochs))
     first = runs[0].summary
-    return (
-        f"{table(rows)}\nAP: {first['definition']}. Epoch chosen on {first['val_labels']} validation labels."
-    )
+    lines = [
+        table(rows),
+        f"AP: {first['definition']}. Epoch chosen on {first['val_labels']} validation labels.",
+        *_undefined(runs),
+        *([] if has_test else ["No test images: the best val mAP is of the images that chose the epoch."]),
+    ]
+    return "\n".join(lines)
+
+
+def _undefined(runs) -> list[str]:
+    """A line a split that has classes without positives: they have no AP, and the mAP is the mean of the others."""
+    from spml_core.words import count, listed
+
+    lines = []
+    for split in ("val", "test"):
+        lacking = [name for name in runs[0].classes if any(name in _lacking(run, split) for run in runs)]
+        if lacking:
+            verb = "has" if len(lacking) == 1 else "have"
+            lines.append(
+                f"{split}: {count(len(lacking), 'class')} of {len(runs[0].classes)} {verb} no positive, so no AP, and "
+                f"{'is' if len(lacking) == 1 else 'are'} not in the mean: {listed(lacking, 20)}."
+            )
+    return lines
+
+
+def _lacking(run, split: str) -> set[str]:
+    """Classes without a positive among the labels that mAP was computed of."""
+    if split not in run.summary["data"]["sizes"]:
+        return set()
+    observed = split == "val" and run.summary["val_labels"] == "observed"
+    positive = (run.observed(split) == 1) if observed else (run.full(split) == 1)
+    return {run.classes[c] for c in (~positive.any(0)).nonzero()[0]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,11 +10,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from spml_core import words
+
 DATASETS = ("digits", "folder", "voc2012", "coco2014", "nuswide", "cub200", "openimages")
 
 
 class DataError(ValueError):
     """What a user's data lacks, with the image, row or option concerned and the form expected."""
+
+
+class OptionError(DataError):
+    """A data set, option or folder that cannot be: the call is to be changed, not the data."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ def load(name: str, /, *, val_is_train: bool = False, **options) -> Dataset:
         val_is_train: see `with_train_as_val`.
 
     Raises:
-        DataError: unknown name (with the nearest ones) or unknown option.
+        OptionError: unknown name (with the nearest ones) or unknown option.
     """
     check(name, options)
     dataset = _function(name, "load")(**options)
@@ -91,18 +96,19 @@ def read(name: str, /, **options):
     """What the label files of a data set of images say, as a `listing.Listing`; `options` of `data.<name>.read`.
 
     Raises:
-        DataError: unknown name or option, `digits` (which is made, not read), or what is wrong with the label files.
+        OptionError: unknown name or option, or `digits` (which is made, not read).
+        DataError: what is wrong with the label files.
     """
     check(name, options, "read")
     return _function(name, "read")(**options)
 
 
 def check(name: str, options, function: str = "load") -> None:
-    """Raise `DataError` if there is no data set `name`, or if `options` has one that it lacks or lacks one it needs."""
+    """Raise `OptionError` if there is no data set `name`, or `options` has one that it lacks, or lacks one it needs."""
     check_options(name, options, function)
     if required := required_options(name, options, function):
         how = f"spml train: --{required[0]} PATH; spml figures: -p {required[0]} PATH"
-        raise DataError(f"data set {name!r} needs {required[0]} ({how}).")
+        raise OptionError(f"data set {name!r} needs {required[0]} ({how}).")
 
 
 def required_options(name: str, options, function: str = "load") -> list[str]:
@@ -114,7 +120,7 @@ def required_options(name: str, options, function: str = "load") -> list[str]:
 
 
 def check_options(name: str, options, function: str = "load") -> None:
-    """Raise `DataError` if `options` has one that the data set lacks, or of another type than declared."""
+    """Raise `OptionError` if `options` has one that the data set lacks, or of another type than declared."""
     check_name(name)
     from inspect import Parameter, signature
     from typing import get_type_hints
@@ -125,7 +131,11 @@ def check_options(name: str, options, function: str = "load") -> None:
         known |= {"val_is_train": Parameter("val_is_train", Parameter.KEYWORD_ONLY, annotation="bool")}
         hints |= {"val_is_train": bool}
     if unknown := sorted(set(options) - set(known)):
-        raise DataError(f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}.")
+        hint = words.did_you_mean(unknown[0], known, 1, 0.6)
+        raise OptionError(
+            f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}"
+            f"{f'; {hint}' if hint else '.'}"
+        )
     _check_types(name, {k: p.annotation for k, p in known.items()}, hints, options)
 
 
@@ -137,7 +147,7 @@ def _check_types(name: str, declared: dict, hints: dict, options) -> None:
         try:
             TypeAdapter(hints[option]).validate_python(value, strict=True)
         except ValidationError as error:
-            raise DataError(
+            raise OptionError(
                 f"option {option} of data set {name!r} must be {declared[option]}, got {value!r}: "
                 f"{error.errors()[0]['msg']} "
                 f"(spml train: -d {option} VALUE, where a value is true, false, null, a number, [a, list] or a word)."
@@ -155,7 +165,7 @@ def loader(name: str):
 def _function(name: str, function: str) -> Callable:
     found = getattr(loader(name), function, None)
     if found is None:
-        raise DataError(f"data set {name!r} is made when it is loaded: it has no files")
+        raise OptionError(f"data set {name!r} is made when it is loaded: it has no files")
     return found
 
 
@@ -182,8 +192,7 @@ def draw_together(draw: Callable[[Part], np.ndarray], parts: dict[str, Part]) ->
 
 
 def check_name(name: str) -> None:
-    """Raise `DataError` with the nearest names if there is no data set `name`."""
+    """Raise `OptionError` with the nearest names if there is no data set `name`."""
     if name not in DATASETS:
-        near = difflib.get_close_matches(name, DATASETS, n=3, cutoff=0.3)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "there is no such name."
-        raise DataError(f"unknown data set {name!r}: {hint} Known: {', '.join(DATASETS)}.")
+        hint = words.did_you_mean(name, DATASETS) or "there is no such name."
+        raise OptionError(f"unknown data set {name!r}: {hint} Known: {', '.join(DATASETS)}.")

@@ -14,7 +14,8 @@ import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
-from spml_core.data import images
+from spml_core import words
+from spml_core.data import images, table
 from spml_core.data.listing import SPLITS, Listing
 
 LEAK = 0.01  # share of the val or test images that may also be train images before results are wrong, not just odd
@@ -34,6 +35,9 @@ class Report:
         duplicates: groups of [split, path]: equal bytes, or else equal pixels.
         across_splits: those of the groups with images of more than one split.
         unlabeled: split -> ids of images without a positive label.
+        lines: id of such an image -> its line in labels.csv (the header is line 1), where there is such a file.
+        published: split as published -> {"expected": images of the published data set, "here": images listed}.
+        similar_classes: groups of class names that are probably one.
         no_positives, no_negatives: split -> classes without a (known) positive, or negative.
         modes: colour mode -> number of images; rotated, animated: paths.
         formats: file format -> number of images.
@@ -50,6 +54,9 @@ class Report:
     duplicates: list[list[list[str]]] = field(default_factory=list)
     across_splits: list[list[list[str]]] = field(default_factory=list)
     unlabeled: dict[str, list[str]] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    published: dict[str, dict[str, int]] = field(default_factory=dict)
+    similar_classes: list[list[str]] = field(default_factory=list)
     no_positives: dict[str, list[str]] = field(default_factory=dict)
     no_negatives: dict[str, list[str]] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
@@ -157,19 +164,31 @@ def _files(report: Report, listing: Listing, paths: list[Path], seen: list[_Seen
         report.sizes[name] = [min(values), round(statistics.median(values)), max(values)] if values else []
     for kind, lines in report.problems.items():
         if lines:
-            report.wrong.append(f"{len(lines)} of {len(paths)} images are {kind}")
+            report.wrong.append(f"{words.some(len(lines), len(paths), 'image')} {kind}")
     report.wrong += listing.problems
     if report.problems["missing"] and report.extra:
-        named = {Path(path).stem.lower() for path in report.problems["missing"]}
-        like = [path for path in report.extra if Path(path).stem.lower() in named]
+        named = {_stem(path) for path in report.problems["missing"]}
+        like = [path for path in report.extra if _stem(path) in named]
         if like:
+            named_like = (
+                "file is named like a missing one" if len(like) == 1 else "files are named like missing ones"
+            )
             report.odd.append(
-                f"{len(like)} extra files are named like missing ones but for folder, case or suffix, such as {like[0]}"
+                f"{len(like)} extra {named_like} but for folder, case, blanks, accents or suffix, such as {like[0]}"
             )
     if report.extra:
-        report.odd.append(f"{len(report.extra)} image files are in the folders but in no row")
+        verb = "is" if len(report.extra) == 1 else "are"
+        report.odd.append(
+            f"{words.count(len(report.extra), 'image file')} {verb} in the folders but in no row"
+        )
     if left := listing.notes.get("missing_images", {}).get("count"):
-        report.odd.append(f"{left} rows were left out because their file is missing (allow_missing)")
+        was = "row was left out because its" if left == 1 else "rows were left out because their"
+        report.odd.append(f"{left:,} {was} file is missing (allow_missing)")
+
+
+def _stem(path: str) -> str:
+    """A file's name without what systems treat differently: some store an accent as a character of its own."""
+    return table.normal(Path(path).stem).casefold()
 
 
 def _duplicates(report: Report, paths: list[Path], splits: list[str], seen: list[_Seen]) -> None:
@@ -189,14 +208,16 @@ def _duplicates(report: Report, paths: list[Path], splits: list[str], seen: list
     across = [group for group in groups if len({splits[n] for n in group} - {SPARE}) > 1]
     report.across_splits = [[[splits[n], str(paths[n])] for n in group] for group in across]
     if groups:
-        report.odd.append(f"{sum(map(len, groups))} images are copies of each other, in {len(groups)} groups")
+        copies = sum(map(len, groups))
+        report.odd.append(
+            f"{copies:,} images are copies of each other, in {words.count(len(groups), 'group')}"
+        )
     if across:
         held_out = [n for group in across for n in group if splits[n] in ("val", "test")]
         of = sum(split in ("val", "test") for split in splits)
-        text = (
-            f"{len(across)} of the groups lie across splits: {len(held_out)} of {of} val and test images have a copy "
-            "in another split"
-        )
+        lie = "lies" if len(across) == 1 else "lie"
+        held = words.some(len(held_out), of, "val and test image", "has", "have")
+        text = f"{len(across):,} of the groups {lie} across splits: {held} a copy in another split"
         (report.wrong if len(held_out) > LEAK * of else report.odd).append(text)
 
 
@@ -211,6 +232,9 @@ def _same_pixels(paths: list[Path], groups: list[list[int]]) -> list[list[int]]:
 
 def _labels(report: Report, listing: Listing) -> None:
     splits = np.array(listing.splits)
+    report.odd += listing.odd
+    report.published = {k: {"expected": whole, "here": n} for k, (n, whole) in listing.published.items()}
+    report.similar_classes = listing.notes.get("similar_classes", [])
     for split in SPLITS:
         rows = np.flatnonzero(splits == split)
         if not len(rows):
@@ -220,7 +244,10 @@ def _labels(report: Report, listing: Listing) -> None:
         full = listing.full[rows]
         known = len(rows) if listing.known is None else listing.known[rows].sum(0)
         positives = (full == 1).sum(0)
-        report.unlabeled[split] = [listing.ids[n] for n in rows[~(full == 1).any(1)]]
+        empty = rows[~(full == 1).any(1)]
+        report.unlabeled[split] = [listing.ids[n] for n in empty]
+        if listing.lines is not None:
+            report.lines |= {listing.ids[n]: listing.lines[n] for n in empty}
         report.no_positives[split] = [listing.classes[c] for c in np.flatnonzero(positives == 0)]
         report.no_negatives[split] = [
             listing.classes[c] for c in np.flatnonzero((positives == known) & (positives > 0))
@@ -229,9 +256,13 @@ def _labels(report: Report, listing: Listing) -> None:
             report.wrong.append(f"no {split} image has a label")
             continue
         if found := len(report.unlabeled[split]):
-            report.odd.append(f"{found} of {len(rows)} {split} images have no label")
-        for text, found in (("positive", report.no_positives), ("negative", report.no_negatives)):
-            classes = found[split]
+            report.odd.append(
+                f"{words.some(found, len(rows), f'{split} image', 'has', 'have')} no label: "
+                f"{words.listed([listing.where(n) for n in empty])}"
+            )
+        for text, lacking in (("positive", report.no_positives), ("negative", report.no_negatives)):
+            classes = lacking[split]
             if classes:
-                shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
-                report.odd.append(f"{len(classes)} classes have no {text} in {split}: {shown}")
+                verb = "has" if len(classes) == 1 else "have"
+                found = words.count(len(classes), "class")
+                report.odd.append(f"{found} {verb} no {text} in {split}: {words.listed(classes)}")

@@ -8,17 +8,18 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
+from spml_core import words
 from spml_core.data import DataError, Dataset, images
 from spml_core.data.listing import (
     POLICIES,
     Listing,
     assemble,
     check_choice,
+    complete,
     find_extra,
     finish,
-    require_files,
 )
-from spml_core.paths import locate
+from spml_core.data.place import find, require_files
 
 # In the order of the official category list (ids 1..90 with gaps).
 NAMES = """
@@ -32,6 +33,8 @@ hair drier, toothbrush
 """
 CLASSES = tuple(name.strip() for name in NAMES.split(","))
 KEPT = {"images", "annotations", "categories", "id", "image_id", "category_id", "file_name", "name"}
+SIZES = {"train": 82_783, "test": 40_504}  # images, as published,
+ANNOTATED = {"train": 82_081, "test": 40_137}  # and those of them that have an annotation
 EXPECTED = (
     "Expected: annotations/instances_train2014.json, annotations/instances_val2014.json, train2014/ and val2014/. "
     "See data/README.md."
@@ -53,10 +56,10 @@ def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = Fal
     Raises:
         DataError: missing or unreadable files, other categories than the 80, annotations that point nowhere.
     """
+    root = find(root, EXPECTED)
     check_choice("unlabeled", unlabeled, POLICIES)
-    root = locate(root)
     files = {f: root / "annotations" / f"instances_{f}2014.json" for f in ("train", "val")}
-    require_files(list(files.values()), EXPECTED)
+    require_files(root, list(files.values()), EXPECTED)
     paths, ids, splits, tables, counts, dropped = [], [], [], [], {}, []
     for phase in tqdm(files, "read annotations", unit=" files", leave=False, disable=None):
         names, full = _matrix(files[phase])
@@ -84,6 +87,7 @@ def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = Fal
         notes={"annotations": counts, "unannotated_dropped": len(dropped)},
         extra=find_extra([root / "train2014", root / "val2014"], [*paths, *dropped]),
     )
+    complete(listing, **(ANNOTATED if unlabeled == "drop" else SIZES))
     return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
 
 
@@ -130,7 +134,7 @@ def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
     if lost:
         shown = images.listing([f"image {image}, category {category}" for image, category in lost])
         raise DataError(
-            f"{file}: {len(lost)} annotations of images or categories that it does not list:{shown}"
+            f"{file}: {words.count(len(lost), 'annotation')} of images or categories that it does not list:{shown}"
         )
     place = {category: CLASSES.index(name) for category, name in categories.items()}
     full = np.zeros((len(names), len(CLASSES)), np.int8)

@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
+from spml_core import words
 from spml_core.data import DataError, Dataset, images
-from spml_core.data.listing import Listing, assemble, check_choice, find_extra, finish, require_files
-from spml_core.paths import locate
+from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
+from spml_core.data.place import find, require_files
 
 NUM_ATTRIBUTES = 312
 NOT_VISIBLE = 1  # certainty: 1 not visible, 2 guessing, 3 probably, 4 definitely
 POLICIES = ("negative", "unknown")
+SIZES = {"train": 5_994, "test": 5_794}  # images, as published
 EXPECTED = (
     "Expected: CUB_200_2011 with images.txt, train_test_split.txt, attributes/image_attribute_labels.txt, images/, and "
     "attributes.txt inside, in attributes/, or beside it. See data/README.md."
@@ -43,13 +45,13 @@ def read(
     Raises:
         DataError: missing files, other than 312 attributes, or attribute rows that are not images x 312.
     """
+    root = find(root, EXPECTED)
     check_choice("not_visible", not_visible, POLICIES)
-    root = locate(root)
     base = root if (root / "images.txt").is_file() else root / "CUB_200_2011"
     places = [base / "attributes.txt", base / "attributes" / "attributes.txt", base.parent / "attributes.txt"]
     attributes = next((file for file in places if file.is_file()), places[0])
     answers = base / "attributes" / "image_attribute_labels.txt"
-    require_files([base / "images.txt", base / "train_test_split.txt", attributes, answers], EXPECTED)
+    require_files(root, [base / "images.txt", base / "train_test_split.txt", attributes, answers], EXPECTED)
 
     names = _pairs(base / "images.txt")
     training = _pairs(base / "train_test_split.txt")
@@ -57,9 +59,8 @@ def read(
     if len(classes) != NUM_ATTRIBUTES:
         raise DataError(f"{attributes} names {len(classes)} attributes, CUB-200-2011 has {NUM_ATTRIBUTES}")
     if unsplit := [name for key, name in names.items() if training.get(key) not in ("0", "1")]:
-        raise DataError(
-            f"train_test_split.txt says neither 0 nor 1 for {len(unsplit)} images:{images.listing(unsplit)}"
-        )
+        number = words.count(len(unsplit), "image")
+        raise DataError(f"train_test_split.txt says neither 0 nor 1 for {number}:{images.listing(unsplit)}")
     present, certainty = _answers(answers, list(names), list(classes))
     known = None if not_visible == "negative" else certainty != NOT_VISIBLE
     full = present if known is None else present * known
@@ -76,6 +77,7 @@ def read(
         notes={"not_visible_labels": int((certainty == NOT_VISIBLE).sum())},
         extra=find_extra([base / "images"], paths),
     )
+    complete(listing, **SIZES)
     return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
 
 
@@ -135,8 +137,8 @@ def _answers(file: Path, image_numbers: list[int], attributes: list[int]) -> tup
     if not sound.all():
         wrong = [f"line {n + 1}: {table[n].tolist()}" for n in np.flatnonzero(~sound)]
         raise DataError(
-            f"{file}: {len(wrong)} rows are not a listed image, a listed attribute, 0 or 1, and a certainty of 1 to 4:"
-            f"{images.listing(wrong)}"
+            f"{file}: {words.count(len(wrong), 'row')} not of a listed image, a listed attribute, 0 or 1, and a "
+            f"certainty of 1 to 4:{images.listing(wrong)}"
         )
     place = row * len(columns) + column
     if len(np.unique(place)) < expected:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from spml_core.data import DataError, Dataset, images, labels, table
+from spml_core import words
+from spml_core.data import DataError, Dataset, OptionError, images, labels, table
 from spml_core.data.listing import (
     POLICIES,
     SPLIT_SEED,
@@ -22,7 +23,7 @@ from spml_core.data.listing import (
     drop_missing,
     find_extra,
 )
-from spml_core.paths import locate
+from spml_core.data.place import contents, find
 
 
 def read(
@@ -62,10 +63,14 @@ def read(
         DataError: wrong options, or all that is wrong with labels.csv and classes.txt. Images without a label are a
             problem that `assemble` raises.
     """
+    root = find(root, table.FORM)
     _check_options(min_images, fractions)
     check_choice("unlabeled", unlabeled, POLICIES)
     check_choice("zero", zero, (None, *table.ZERO))
-    root = locate(root)
+    if not (root / "labels.csv").is_file():
+        raise DataError(
+            f"there is no {root / 'labels.csv'}. {table.FORM}\n{contents(root, root / 'labels.csv')}"
+        )
     named = _read_classes(root / "classes.txt")
     content = table.read(root / "labels.csv", named, zero, any_split=fractions is not None)
     rows = content.rows
@@ -99,11 +104,12 @@ def read(
         known=None if known.all() else known,
         options=options | ({} if zero is None else {"zero": zero}),
         notes={"division": division, "classes_dropped": dropped},
+        lines=[row.line for row in rows],
         divided=division.endswith(f"seed {SPLIT_SEED}") and fractions is None,
     )
     listing.extra = find_extra([root], listing.paths)
-    _warn(listing)
-    cause = f" once min_images={min_images} has taken {dropped} classes away" if dropped else ""
+    _look_at_classes(listing)
+    cause = f" once min_images={min_images} has taken {words.count(dropped, 'class')} away" if dropped else ""
     listing = apply_policy(listing, unlabeled, cause)
     if allow_missing:
         listing.options["allow_missing"] = True
@@ -125,7 +131,7 @@ def load(
 ) -> Dataset:
     """`read`, then `listing.assemble`: a data set named after the folder."""
     if size < 1:
-        raise DataError(f"size={size}: the side of the images in pixels, at least 1")
+        raise OptionError(f"size={size}: the side of the images in pixels, at least 1")
     listing = read(
         root,
         min_images=min_images,
@@ -134,16 +140,18 @@ def load(
         zero=zero,
         allow_missing=allow_missing,
     )
+    for text in listing.odd:
+        warnings.warn(text, stacklevel=2)
     return assemble(listing, size=size, backbone=backbone, cache_dir=cache_dir)
 
 
 def _check_options(min_images, fractions) -> None:
     if min_images < 0:
-        raise DataError(f"min_images={min_images}: expected a number of images, >= 0")
+        raise OptionError(f"min_images={min_images}: expected a number of images, >= 0")
     if fractions is None:
         return
     if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise DataError(f"fractions={fractions}: expected (train, val, test), each >= 0, summing to 1")
+        raise OptionError(f"fractions={fractions}: expected (train, val, test), each >= 0, summing to 1")
 
 
 def _read_classes(file: Path) -> list[str] | None:
@@ -175,21 +183,42 @@ def _divide(rows: list[table.Row], fractions, has_split: bool) -> str:
     return f"{source}, {VAL_FRACTION:.0%} of train as validation, seed {SPLIT_SEED}"
 
 
-def _warn(listing: Listing) -> None:
+def _look_at_classes(listing: Listing) -> None:
     """Name classes that are probably one, and a data set of a single class."""
     alike: dict[str, list[str]] = {}
     for name in listing.classes:
-        plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
-        alike.setdefault("".join(plain.casefold().split()), []).append(name)
-    if groups := [names for names in alike.values() if len(names) > 1]:
+        alike.setdefault(_plain(name), []).append(name)
+    for name in list(alike):  # dog and dogs
+        if (one := next((one for one in _singulars(name) if one in alike and one != name), None)) is not None:
+            alike[one] += alike.pop(name)
+    if groups := [sorted(names) for names in alike.values() if len(names) > 1]:
         listing.notes["similar_classes"] = groups
-        shown = "; ".join(" / ".join(map(repr, names)) for names in groups[: images.SHOWN])
-        warnings.warn(
-            f"{len(groups)} groups of classes differ in case, blanks or accents only: {shown}", stacklevel=3
+        shown = words.listed([" / ".join(map(repr, names)) for names in groups], images.SHOWN)
+        differ = "group of classes differs" if len(groups) == 1 else "groups of classes differ"
+        listing.odd.append(
+            f"{len(groups)} {differ} in case, blanks, hyphens, accents or a plural ending only: {shown}. Where they "
+            "are one class, give them one name in labels.csv."
         )
     if len(listing.classes) == 1:
-        warnings.warn(
+        listing.odd.append(
             f"only one class is left, {listing.classes[0]!r}: multi-label methods compare several (min_images="
-            f"{listing.options['min_images']})",
-            stacklevel=3,
+            f"{listing.options['min_images']})"
         )
+
+
+def _plain(name: str) -> str:
+    """A class name without what is easily typed in two ways."""
+    letters = (c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+    return "".join("".join(letters).casefold().replace("-", " ").replace("_", " ").split())
+
+
+def _singulars(name: str) -> list[str]:
+    """What the name would be a plural of, in English."""
+    if len(name) < 4 or name.endswith("ss") or not name.endswith("s"):
+        return []
+    found = [name[:-1]]
+    if name.endswith(("ches", "shes", "ses", "xes", "oes")):
+        found.append(name[:-2])
+    if name.endswith("ies"):
+        found.append(f"{name[:-3]}y")
+    return found

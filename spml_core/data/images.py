@@ -13,6 +13,7 @@ import torch
 from PIL import Image, ImageOps
 from tqdm.auto import tqdm
 
+from spml_core import words
 from spml_core.data import DataError
 
 RULE = "whole image to a square, bicubic, JPEG draft at twice the size, transparency on white"
@@ -182,9 +183,10 @@ def require(root: Path, names: Sequence[str]) -> None:
     hollow = [name for name in names if (root / name).is_file() and not (root / name).stat().st_size]
     report = ""
     if missing:
-        report += f"{len(missing)} of {len(names)} images are missing under {root}:{listing(missing)}\n"
+        report += f"{words.some(len(missing), len(names), 'image')} missing under {root}:{listing(missing)}\n"
     if hollow:
-        report += f"{len(hollow)} of {len(names)} images are empty files (0 bytes):{listing(hollow)}\n"
+        counted = words.some(len(hollow), len(names), "image", "is an empty file", "are empty files")
+        report += f"{counted} (0 bytes):{listing(hollow)}\n"
     if report:
         raise DataError(report + REMEDY)
 
@@ -216,4 +218,5 @@ def _attempt(task: Callable[[int], None], paths: Sequence[str | Path], descripti
             if line
         ]
     if bad:
-        raise DataError(f"{len(bad)} of {len(paths)} images cannot be read:{listing(bad)}\n{REMEDY}")
+        counted = words.some(len(bad), len(paths), "image", "cannot", "cannot")
+        raise DataError(f"{counted} be read:{listing(bad)}\n{REMEDY}")

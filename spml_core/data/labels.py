@@ -11,6 +11,8 @@ from hashlib import sha256
 
 import numpy as np
 
+from spml_core import words
+
 PROTOCOLS = ("cole2021", "per_image")
 WEIGHTS = ("frequency", "inverse_frequency")
 CHUNK = 4096  # images ranked at once: bounds the memory of a draw
@@ -32,9 +34,9 @@ def single_positive(
     full, _ = _check(full, known)
     empty = np.flatnonzero(full.sum(1) == 0)
     if len(empty):
-        where = ", ".join(f"row {i}" + (f" ({ids[i]})" if ids is not None else "") for i in empty[:5])
+        where = [f"row {i}" + (f" ({ids[i]})" if ids is not None else "") for i in empty]
         raise ValueError(
-            f"{len(empty)} of {len(full)} images have no positive label: {where}{', ...' if len(empty) > 5 else ''}. "
+            f"{words.some(len(empty), len(full), 'image', 'has', 'have')} no positive label: {words.listed(where)}. "
             "Drop them first, or keep them as all-unobserved rows with observe(full, num_pos=1)."
         )
     return observe(full, num_pos=1, num_neg=0, seed=seed, protocol=protocol, ids=ids, known=known)

@@ -15,16 +15,15 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from spml_core.data import DataError, Dataset, Part, images, labels, loading
+from spml_core import words
+from spml_core.data import DataError, Dataset, OptionError, Part, images, labels, loading
 from spml_core.paths import locate
 
 SPLITS = ("train", "val", "test")
 IN_MEMORY = 2 * 2**30  # bytes of decoded images held at most; above it they are decoded batch by batch
 CHECKED = 10_000  # files decoded to complete a report of other faults
-SPLIT_SEED, VAL_FRACTION = (
-    1200,
-    0.2,
-)  # of the published protocol: validation drawn from the official train images
+# Of the published protocol: validation drawn from the official train images.
+SPLIT_SEED, VAL_FRACTION = 1200, 0.2
 POLICIES = ("error", "drop", "keep")
 SETTLED = 2 * 10**9  # nanoseconds after which a later edit shows in a file's times, on every file system
 WORTH = 100 * 2**20  # bytes of files whose digests are kept; fewer are read in a moment
@@ -51,6 +50,9 @@ class Listing:
         divided: val was drawn from the official train images (`Part.rows`).
         problems: what makes training on these labels wrong, a text each; `assemble` raises them together with what
             is wrong with the files.
+        odd: what is worth knowing before training, a text each.
+        lines: N lines of labels.csv, where the rows are from one. None = the label files have no line an image.
+        published: split, as the data set is published, -> (images listed here, images of the whole data set).
     """
 
     name: str
@@ -66,6 +68,9 @@ class Listing:
     left_out: list[Path] = field(default_factory=list)
     divided: bool = False
     problems: list[str] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list)
+    lines: list[int] | None = None
+    published: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -77,7 +82,12 @@ class Listing:
             return replace(self, **changes)  # labels may take gigabytes: no copy
         chosen = {name: [getattr(self, name)[n] for n in rows] for name in ("paths", "ids", "splits")}
         known = None if self.known is None else self.known[rows]
-        return replace(self, **chosen, full=self.full[rows], known=known, **changes)
+        lines = None if self.lines is None else [self.lines[n] for n in rows]
+        return replace(self, **chosen, full=self.full[rows], known=known, lines=lines, **changes)
+
+    def where(self, row: int) -> str:
+        """A row in words, so that it is found in the label files."""
+        return self.ids[row] if self.lines is None else f"labels.csv line {self.lines[row]} ({self.ids[row]})"
 
     def missing(self) -> list[int]:
         """Rows whose file does not exist; one look into each folder, not at each file."""
@@ -117,15 +127,33 @@ def apply_policy(listing: Listing, unlabeled: str, cause: str = "") -> Listing:
     listing.options |= {"unlabeled": unlabeled}
     listing.notes |= {"unlabeled": unlabeled, "images_without_label": counts}
     if unlabeled == "error" and len(empty):
-        rows = [f"row {n}: {listing.ids[n]}" for n in empty]
+        counted = words.some(len(empty), len(listing), "image", "has", "have")
+        shown = empty if listing.lines is None else sorted(empty, key=listing.lines.__getitem__)
         listing.problems.append(
-            f"{len(empty)} of {len(listing)} images have no label{cause}:{images.listing(rows)}\n"
+            f"{counted} no label{cause}:{images.listing([listing.where(n) for n in shown])}\n"
             "Choose the option `unlabeled`: drop leaves them out, keep takes them as all negative, error stops here "
             "(spml train: -d unlabeled drop)."
         )
     if unlabeled == "drop":
         listing.left_out += [listing.paths[n] for n in empty]
         listing = listing.select(np.flatnonzero(labeled))
+    return listing
+
+
+def complete(listing: Listing, *, least: float = 1.0, **sizes: int) -> Listing:
+    """Compare the images listed, before any policy, with the size of the published data set.
+
+    Args:
+        least: share of the published number that is still called complete, where options choose images.
+        sizes: split ("train" before validation is drawn from it) -> images of the whole data set.
+    """
+    listing.published = {split: (listing.splits.count(split), whole) for split, whole in sizes.items()}
+    other = {k: (n, whole) for k, (n, whole) in listing.published.items() if n > whole or n < least * whole}
+    if other:
+        found = "; ".join(f"{whole:,} {split} expected, {n:,} here" for split, (n, whole) in other.items())
+        of = f"the published {listing.name}"
+        listing.odd.append(f"not {of}: {found}. Results on it are not comparable with published ones.")
+        listing.notes["not_as_published"] = found
     return listing
 
 
@@ -149,15 +177,12 @@ def find_extra(folders: Sequence[Path], named: Sequence[Path]) -> list[Path]:
 
 
 def check_choice(option: str, value, allowed: Sequence[str]) -> None:
-    """Raise `DataError` if an option has a value it cannot have."""
+    """Raise `OptionError` if an option has a value it cannot have."""
     if value not in allowed:
-        raise DataError(f"unknown value {option}={value!r}: use one of {', '.join(allowed)}")
-
-
-def require_files(files: Sequence[Path], expected: str) -> None:
-    """Raise `DataError` with all label files that are not there; `expected` says how the folder should look."""
-    if absent := [str(file) for file in files if not file.is_file()]:
-        raise DataError(f"{len(absent)} label files are missing:{images.listing(absent)}\n{expected}")
+        hint = words.did_you_mean(value, filter(None, allowed), 1, 0.6) if isinstance(value, str) else ""
+        raise OptionError(
+            f"unknown value {option}={value!r}: use one of {', '.join(map(str, allowed))}{f'; {hint}' if hint else ''}"
+        )
 
 
 def assemble(
@@ -188,7 +213,7 @@ def assemble(
         DataError: the listing's problems, no train or val images, missing, empty and unreadable files, in one report.
     """
     if size < 1:
-        raise DataError(f"size={size}: the side of the images in pixels, at least 1")
+        raise OptionError(f"size={size}: the side of the images in pixels, at least 1")
     cache_dir = locate(cache_dir)
     _check(listing)
     members = {split: [n for n, own in enumerate(listing.splits) if own == split] for split in SPLITS}
@@ -199,7 +224,7 @@ def assemble(
 
     weights = None
     if backbone is None:
-        inputs = _pixels(paths, list(digests.values()), size, cache_dir, prepared)
+        inputs, origin = _pixels(paths, list(digests.values()), size, cache_dir, prepared)
     else:
         from spml_core.data import features
 
@@ -218,6 +243,7 @@ def assemble(
         chosen = torch.tensor([place[path] for path in paths])
         large = computed.nbytes > IN_MEMORY
         inputs = loading.Rows(computed, chosen) if large else computed.index_select(0, chosen)
+        origin = f"features of {backbone} at {size} pixels (cached)"
 
     parts, start = {}, 0
     for split, rows in members.items():
@@ -229,6 +255,7 @@ def assemble(
         start += len(rows)
     options = {"size": size} | listing.options | {"backbone": backbone}
     notes = options | {"images": {split: len(rows) for split, rows in members.items()}} | listing.notes
+    notes["inputs"] = origin
     notes["duplicate_images"] = len(paths) - len({digests[path] for path in paths})
     fingerprint = _fingerprint(listing, order, [options, weights, images.RULE], [digests[p] for p in paths])
     return Dataset(listing.name, listing.classes, parts, fingerprint, notes)
@@ -267,15 +294,16 @@ def digest(paths: Sequence[Path], cache_dir: Path) -> dict[Path, str]:
 
 
 def _pixels(paths, digests, size: int, cache_dir: Path, prepared: bool):
+    """The pixels, and where they are from, in words."""
     if prepared:
         from spml_core.data import pixels
 
-        found = pixels.find(digests, size, cache_dir)
+        found = pixels.find_file(digests, size, cache_dir)
         if found is not None:
-            return found
+            return found[1], f"pixels prepared at {size} ({found[0].name})"
     if 3 * size**2 * len(paths) > IN_MEMORY:
-        return images.Files(paths, size)
-    return images.read(paths, size)
+        return images.Files(paths, size), f"decoded from files at {size} pixels, batch by batch"
+    return images.read(paths, size), f"decoded from files at {size} pixels, into memory"
 
 
 def _check(listing: Listing) -> None:
@@ -288,12 +316,13 @@ def _check(listing: Listing) -> None:
     missing = set(listing.missing())
     there = [path for n, path in enumerate(listing.paths) if n not in missing]
     empty = [str(path) for path in there if not path.stat().st_size]
-    total = f"of {len(listing)} images"
     if missing:
         names = [str(listing.paths[n]) for n in sorted(missing)]
-        problems.append(f"{len(missing)} {total} are missing:{images.listing(names)}")
+        counted = words.some(len(missing), len(listing), "image")
+        problems.append(f"{counted} missing:{images.listing(names)}")
     if empty:
-        problems.append(f"{len(empty)} {total} are empty files (0 bytes):{images.listing(empty)}")
+        counted = words.some(len(empty), len(listing), "image", "is an empty file", "are empty files")
+        problems.append(f"{counted} (0 bytes):{images.listing(empty)}")
     if missing or empty:
         problems.append(images.REMEDY)
     if not problems:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from spml_core import words
 from spml_core.data import DataError
 from spml_core.paths import locate
 
@@ -61,8 +62,8 @@ class Manifest:
         absent = [image for image in ids if image not in place]
         if absent:
             raise DataError(
-                f"{len(absent)} of {len(ids)} {split} images are not in the manifest: {', '.join(absent[:3])}"
-                f"{', ...' if len(absent) > 3 else ''}. It holds {len(self)}, such as {self.ids[0]}: the ids must be "
+                f"{words.some(len(absent), len(ids), f'{split} image')} not in the manifest: "
+                f"{words.listed(absent, 3)}. It holds {len(self)}, such as {self.ids[0]}: the ids must be "
                 "those of the data set."
             )
         chosen = [place[image] for image in ids]
@@ -137,7 +138,9 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
     seen = {}
     for line, row in enumerate(rows, 2):
         if len(row) != len(COLUMNS):
-            raise DataError(f"{path}, row {line}: {len(row)} fields instead of {len(COLUMNS)}. {_form()}")
+            raise DataError(
+                f"{path}, row {line}: {words.count(len(row), 'field')} instead of {len(COLUMNS)}. {_form()}"
+            )
         if row[0] in seen:
             raise DataError(f"{path}, row {line}: image {row[0]} is already in row {seen[row[0]]}")
         if row[1] not in SPLITS:
@@ -161,6 +164,26 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
                 observed[n, column[name]] = value
     ids, splits = (tuple(row[k] for row in rows) for k in (0, 1))
     return Manifest(ids, splits, observed, tuple(classes), sha256(content).hexdigest())
+
+
+def identify(path: str | Path) -> str:
+    """SHA-256 of a manifest, of which no more than its first line is looked at.
+
+    Raises:
+        DataError: no such file, or one of another form, with the way to make a manifest of it.
+    """
+    path = locate(path)
+    content = _bytes(path)
+    if content.startswith(b"\x93NUMPY") or path.suffix == ".npy":
+        raise DataError(
+            f"{path} is a matrix, not a manifest. Make one of it: spml data labels NAME --import {path.name} "
+            "--output labels.csv (--images FILE for the names of its rows, --convention NAME for what its -1 means); "
+            "then give labels.csv."
+        )
+    first = content.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip()
+    if first != ",".join(COLUMNS):
+        raise DataError(f"{path} begins with {first[:60]!r}. {_form()}")
+    return sha256(content).hexdigest()
 
 
 def digest(path: str | Path) -> str:
@@ -218,8 +241,9 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
     if missing.any():
         if nan == "error":
             row, column = np.argwhere(missing)[0]
+            number = words.some(int(missing.sum()), missing.size, "label")
             raise DataError(
-                f"{missing.sum()} labels are NaN, the first in row {row}, column {column}. To take NaN as unobserved, "
+                f"{number} NaN, the first in row {row}, column {column}. To take NaN as unobserved, "
                 "say so: nan='unknown' (spml data labels: --nan unknown)."
             )
         values = np.where(missing, -1 if convention == "partial" else 0, values)

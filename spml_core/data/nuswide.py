@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from spml_core import words
 from spml_core.data import DataError, Dataset, images
-from spml_core.data.listing import Listing, assemble, check_choice, find_extra, finish, require_files
-from spml_core.paths import locate
+from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
+from spml_core.data.place import find, require_files
 
 NAMES = """
 airport animal beach bear birds boats book bridge buildings cars castle cat cityscape clouds computer coral cow dancing
@@ -64,13 +65,13 @@ def read(
         DataError: missing label files, a number of classes other than 81, a size that belongs to another form,
             label files that do not fit each other.
     """
+    root = find(root, EXPECTED.get(variant, ""))
     check_choice("variant", variant, tuple(VARIANTS))
-    root = locate(root)
     reader = {"homepage": _homepage, "list119k": _table}.get(variant, _arrays)
     names, splits, full = reader(root, variant)
     _check_sizes(variant, splits)
     if twice := [name for name, times in Counter(names).items() if times > 1]:
-        raise DataError(f"{len(twice)} images are listed more than once:{images.listing(twice)}")
+        raise DataError(f"{words.count(len(twice), 'image')} listed more than once:{images.listing(twice)}")
     base, folders = _images(root, variant)
     paths = [base / name for name in names]
     sizes = {split: splits.count(split) for split in ("train", "test")}
@@ -85,6 +86,8 @@ def read(
         notes={"variant": variant, "listed": sizes, "complete": tuple(sizes.values()) == VARIANTS[variant]},
         extra=find_extra(folders, paths),
     )
+    if VARIANTS[variant] is not None:
+        complete(listing, **dict(zip(("train", "test"), VARIANTS[variant], strict=True)))
     return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
 
 
@@ -136,12 +139,13 @@ def _absent(root: Path, variant: str) -> str:
 def _check_classes(count: int, where: Path) -> None:
     if count != len(CLASSES):
         raise DataError(
-            f"{where} has {count} classes, NUS-WIDE has {len(CLASSES)}: it is another form of the data set"
+            f"{where} has {words.count(count, 'class')}, NUS-WIDE has {len(CLASSES)}: it is another form of the "
+            "data set"
         )
 
 
 def _arrays(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
-    require_files([root / name for name in ARRAYS], _absent(root, variant))
+    require_files(root, [root / name for name in ARRAYS], _absent(root, variant))
     names, splits, tables = [], [], []
     for phase, split in (("train", "train"), ("val", "test")):
         own = np.load(root / f"formatted_{phase}_images.npy", allow_pickle=False)
@@ -162,13 +166,14 @@ def _homepage(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarra
     lists = {split: root / "ImageList" / f"{split.title()}Imagelist.txt" for split in ("train", "test")}
     concepts = root / "ConceptsList" / "Concepts81.txt"
     concepts = concepts if concepts.is_file() else root / "Concepts81.txt"
-    require_files([*lists.values(), concepts], _absent(root, variant))
+    require_files(root, [*lists.values(), concepts], _absent(root, variant))
     found = concepts.read_text().split()
     _check_classes(len(found), concepts)
     if strange := sorted(set(found) - set(CLASSES)):
         raise DataError(f"{concepts} names concepts that NUS-WIDE has not: {', '.join(strange)}")
     labels = root / "Groundtruth" / "TrainTestLabels"
     require_files(
+        root,
         [labels / f"Labels_{name}_{split.title()}.txt" for name in CLASSES for split in lists],
         _absent(root, variant),
     )
@@ -188,13 +193,15 @@ def _homepage(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarra
         splits += [split] * len(own)
         tables.append(table)
     if faults:
-        raise DataError(f"{len(faults)} label files do not fit the lists:{images.listing(faults)}")
+        raise DataError(
+            f"{words.count(len(faults), 'label file')} not fitting the lists:{images.listing(faults)}"
+        )
     return names, splits, np.concatenate(tables)
 
 
 def _table(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
     file = root / CSV_FILE
-    require_files([file], _absent(root, variant))
+    require_files(root, [file], _absent(root, variant))
     place = {name: c for c, name in enumerate(CLASSES)}
     names, splits, rows, faults, seen = [], [], [], [], set()
     with open(file, encoding="utf-8-sig", newline="") as text:
@@ -218,7 +225,7 @@ def _table(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
             f"{', '.join(strange[:10])}"
         )
     if faults:
-        raise DataError(f"{len(faults)} faulty rows in {file}:{images.listing(faults)}")
+        raise DataError(f"{words.count(len(faults), 'faulty row')} in {file}:{images.listing(faults)}")
     full = np.zeros((len(rows), len(CLASSES)), np.int8)
     for n, found in enumerate(rows):
         full[n, [place[name] for name in found]] = 1

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from spml_core import words
 from spml_core.data import DataError, images, loading, rowfile
 
 BATCH = 64  # images decoded while the last ones are written
@@ -35,6 +36,14 @@ def find(digests: Sequence[str], size: int, cache_dir: str | Path) -> torch.Tens
         (N, 3, size, size) uint8, not to be written to: a tensor on the memory map if the rows lie there in this order,
         else `loading.Rows` of it. None if an image is not prepared.
     """
+    found = find_file(digests, size, cache_dir)
+    return None if found is None else found[1]
+
+
+def find_file(
+    digests: Sequence[str], size: int, cache_dir: str | Path
+) -> tuple[Path, torch.Tensor | loading.Rows] | None:
+    """`find`, with the file that holds them."""
     for file, place in _holding(digests, size, Path(cache_dir)):
         try:
             pixels = as_tensor(np.load(file, mmap_mode="r"))
@@ -44,8 +53,8 @@ def find(digests: Sequence[str], size: int, cache_dir: str | Path) -> torch.Tens
         chosen = torch.tensor([place[digest] for digest in digests], dtype=torch.int64)
         first = int(chosen[0]) if len(chosen) else 0
         if torch.equal(chosen, torch.arange(first, first + len(chosen))):
-            return pixels[first : first + len(chosen)]
-        return loading.Rows(pixels, chosen)
+            return file, pixels[first : first + len(chosen)]
+        return file, loading.Rows(pixels, chosen)
     return None
 
 
@@ -111,7 +120,7 @@ def require(listing) -> None:
     gone = [str(listing.paths[n]) for n in sorted(missing)]
     for found, what in ((gone, "missing"), (empty, "empty (0 bytes)")):
         if found:
-            problems.append(f"{len(found)} of {len(listing)} images are {what}:{images.listing(found)}")
+            problems.append(f"{words.some(len(found), len(listing), 'image')} {what}:{images.listing(found)}")
     if problems:
         raise DataError("\n".join([*problems, images.REMEDY, "`spml data check` reports everything else."]))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from spml_core import words
 from spml_core.data import DataError, Part, check_name, draw_together, labels, load, manifest
 
 FORM = (
@@ -37,7 +38,7 @@ def check(observe) -> tuple[int, int] | dict:
             )  # raises if they cannot be
             return {"num_pos": num_pos, "weights": plain}
     elif isinstance(observe, Mapping) and "manifest" in observe and set(observe) <= {"manifest", "sha256"}:
-        found = manifest.digest(observe["manifest"])
+        found = manifest.identify(observe["manifest"])
         if observe.get("sha256", found) != found:
             raise DataError(
                 f"{observe['manifest']} has changed: its SHA-256 is {found}, not {observe['sha256']}"
@@ -135,8 +136,8 @@ def agreeing(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.nda
         row, column = np.argwhere(wrong)[0]
         said, truth = ("positive", "absent") if observed[row, column] == 1 else ("negative", "present")
         raise DataError(
-            f"{wrong.sum()} observed labels contradict the data set, the first at image {part.ids[row]}: class "
-            f"{classes[column]!r} is {said} in the manifest and {truth} in the truth"
+            f"{words.count(int(wrong.sum()), 'observed label')} against the data set, the first at image "
+            f"{part.ids[row]}: class {classes[column]!r} is {said} in the manifest and {truth} in the truth"
         )
     return observed
 

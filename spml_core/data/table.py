@@ -10,11 +10,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from spml_core import words
 from spml_core.data import DataError, images
 from spml_core.data.listing import SPLITS
 
 ZERO = ("absent", "unknown")  # what 0 means in a table that also holds -1
 UNKNOWN = ("", "?")
+DELIMITERS = (",", ";", "\t")  # spreadsheets write the second where the comma is the decimal sign
 FORM = (
     "Expected: columns image,split,labels (split may be absent), labels joined by ';', in UTF-8; or image,split and a "
     "column for each class with 1, 0, or empty for unknown."
@@ -51,10 +53,14 @@ def read(file: Path, classes: Collection[str] | None, zero: str | None, any_spli
         raise DataError(f"there is no {file}. {FORM}")
     try:
         with open(file, encoding="utf-8-sig", newline="") as text:
-            reader = csv.DictReader(text)
+            delimiter = _delimiter(text.readline())
+            text.seek(0)
+            reader = csv.DictReader(text, delimiter=delimiter)
             header = reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
-            records = [(reader.line_num, record) for record in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
+            records = [(reader.line_num, record) for record in reader if not _is_empty(record)]
+    except UnicodeDecodeError as error:
+        raise DataError(f'{file} is not UTF-8 text ({error}): save it as "CSV UTF-8". {FORM}') from None
+    except csv.Error as error:
         raise DataError(f"{file} cannot be read as a table ({error}). {FORM}") from None
     columns = _columns(file, header, classes)
     if not records:
@@ -66,7 +72,7 @@ def read(file: Path, classes: Collection[str] | None, zero: str | None, any_spli
         )
     rows, lines, faults = [], {}, []
     for line, record in records:
-        row = _row(line, record, columns, zero, faults)
+        row = _row(line, record, columns, zero, delimiter, faults)
         if row is None:
             continue
         if row.image in lines:
@@ -91,13 +97,23 @@ def read(file: Path, classes: Collection[str] | None, zero: str | None, any_spli
         rows.append(row)
     if faults:
         report = images.listing([f"line {line}: {fault}" for line, fault in faults])
-        raise DataError(f"{len(faults)} of {len(records)} rows of {file} are faulty:{report}")
+        number = len({line for line, _ in faults})
+        is_are = "is" if number == 1 else "are"
+        raise DataError(f"{number} of {words.count(len(records), 'row')} of {file} {is_are} faulty:{report}")
     return Table(sorted(rows, key=lambda row: row.image), "split" in header, columns)
 
 
 def normal(name: str) -> str:
     """A class name without outer blanks; an accent typed in two ways is one class."""
     return unicodedata.normalize("NFC", name.strip())
+
+
+def _delimiter(header: str) -> str:
+    """What separates the columns: a comma, unless only something else makes `image` a column."""
+    for delimiter in DELIMITERS:
+        if "image" in [name.strip().strip('"').lower() for name in header.split(delimiter)]:
+            return delimiter
+    return DELIMITERS[0]
 
 
 def _columns(file: Path, header: list[str], classes: Collection[str] | None) -> list[str]:
@@ -107,10 +123,13 @@ def _columns(file: Path, header: list[str], classes: Collection[str] | None) -> 
     columns = others if classes is None else [name for name in others if normal(name) in set(classes)]
     if "labels" in header:
         columns = []
-    elif not columns and header:
+    elif not columns and "image" in header:
         raise DataError(f"{file} has no column labels, and none for a class: {found}. {FORM}")
     if "image" not in header:
-        raise DataError(f"{file} has no column image: {found}. {FORM}")
+        other = [name for name in header if name.lower() == "image"]
+        raise DataError(
+            f"{file} has no column image{f', only {other[0]!r}' if other else ''}: {found}. {FORM}"
+        )
     if twice := sorted({name for name in header if header.count(name) > 1}):
         raise DataError(f"{file} has the column {twice[0]!r} more than once")
     if (
@@ -119,19 +138,35 @@ def _columns(file: Path, header: list[str], classes: Collection[str] | None) -> 
         and (absent := sorted(set(classes) - {normal(name) for name in columns}))
     ):
         raise DataError(
-            f"{file} has no column for {len(absent)} classes of classes.txt:{images.listing(absent)}"
+            f"{file} has no column for {words.count(len(absent), 'class')} of classes.txt:{images.listing(absent)}"
         )
     return columns
 
 
 def _values(records, columns: list[str]) -> set[str]:
-    return {(record.get(name) or "").strip() for _, record in records for name in columns}
+    return {_value(record.get(name) or "") for _, record in records for name in columns}
 
 
-def _row(line: int, record: dict, columns: list[str], zero: str | None, faults: list) -> Row | None:
+def _value(cell: str) -> str:
+    """Of a class column; 1.0 is what is left of 1 where a table held empty cells too, TRUE is a spreadsheet's 1."""
+    text = cell.strip().removesuffix(".0")
+    return {"true": "1", "false": "0"}.get(text.lower(), text)
+
+
+def _is_empty(record: dict) -> bool:
+    """A row of separators only, as spreadsheets leave it below a table."""
+    return None not in record and not any((cell or "").strip() for cell in record.values())
+
+
+def _row(
+    line: int, record: dict, columns: list[str], zero: str | None, delimiter: str, faults: list
+) -> Row | None:
     """A row, or None where it cannot be read; what is wrong goes to `faults`."""
     if None in record or None in record.values():  # what csv makes of too many and of too few fields
-        faults.append((line, "not as many fields as the header has. Labels are joined by ';', not by ','."))
+        hint = "Labels are joined by ';', not by ','."
+        if delimiter == ";":
+            hint = "Columns are separated by ';' here, so labels joined by it are in quotes: \"sky;sea\"."
+        faults.append((line, f"not as many fields as the header has. {hint}"))
         return None
     image = record["image"].strip().replace("\\", "/")
     if not image or image.startswith("/") or image[1:2] == ":":
@@ -140,7 +175,7 @@ def _row(line: int, record: dict, columns: list[str], zero: str | None, faults: 
     if columns:
         found, unknown = set(), set()
         for name in columns:
-            value = record[name].strip()
+            value = _value(record[name])
             if value == "1":
                 found.add(normal(name))
             elif value in UNKNOWN or (value == "0" and zero == "unknown"):

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from spml_core import words
 from spml_core.data import DataError, Dataset, images
-from spml_core.data.listing import Listing, assemble, check_choice, find_extra, finish, require_files
+from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
+from spml_core.data.place import contents, find, require_files
 from spml_core.paths import locate
 
 NAMES = (
@@ -16,6 +18,7 @@ NAMES = (
 )
 CLASSES = tuple(NAMES.split())
 DIFFICULT = ("negative", "ignore", "positive")
+SIZES = {"train": 5_717, "test": 5_823}  # images, as published
 EXPECTED = (
     "Expected: VOCdevkit/VOC2012 with ImageSets/Main/{train,val}.txt, ImageSets/Main/<class>_{train,val}.txt and "
     "JPEGImages/. See data/README.md."
@@ -45,14 +48,15 @@ def read(
     Raises:
         DataError: missing class files, or rows that are not as described, all of them together.
     """
-    check_choice("difficult", difficult, DIFFICULT)
-    root = locate(root)
     if download:
-        _download(root)
+        _download(locate(root))
+    root = find(root, EXPECTED)
+    check_choice("difficult", difficult, DIFFICULT)
     base = _base(root)
     lists = base / "ImageSets" / "Main"
     phases = {"train": "train", "val": "test"}
     require_files(
+        base,
         [lists / f"{name}{phase}.txt" for phase in phases for name in ("", *(f"{c}_" for c in CLASSES))],
         EXPECTED,
     )
@@ -66,7 +70,9 @@ def read(
         ids += own
         splits += [split] * len(own)
     if faults:
-        raise DataError(f"{len(faults)} faults in the class files below {lists}:{images.listing(faults)}")
+        raise DataError(
+            f"{words.count(len(faults), 'fault')} in the class files below {lists}:{images.listing(faults)}"
+        )
 
     table = np.concatenate(tables)  # (N, 20) in {1, 0, -1}
     unsure = table == 0
@@ -88,6 +94,7 @@ def read(
         },
         extra=find_extra([base / "JPEGImages"], paths),
     )
+    complete(listing, **SIZES)
     return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
 
 
@@ -113,7 +120,10 @@ def _base(root: Path) -> Path:
     for base in (root, root / "VOC2012", root / "VOCdevkit" / "VOC2012"):
         if (base / "ImageSets" / "Main").is_dir():
             return base
-    raise DataError(f"no VOC2012 in {root}: there is no ImageSets/Main. {EXPECTED}")
+    raise DataError(
+        f"no VOC2012 in {root}: there is no ImageSets/Main. {EXPECTED}\n"
+        f"{contents(root, root / 'ImageSets' / 'Main' / 'train.txt')}"
+    )
 
 
 def _column(file: Path, ids: list[str], faults: list[str]) -> np.ndarray:
@@ -131,9 +141,12 @@ def _column(file: Path, ids: list[str], faults: list[str]) -> np.ndarray:
             found[fields[0]] = int(fields[1])
     listed = file.name.rpartition("_")[2]
     if absent := sorted(set(ids) - set(found)):
-        faults.append(f"{file.name}: no row for {len(absent)} images of {listed}, the first {absent[0]}")
+        faults.append(
+            f"{file.name}: no row for {words.count(len(absent), 'image')} of {listed}, the first {absent[0]}"
+        )
     if strange := sorted(set(found) - set(ids)):
-        faults.append(f"{file.name}: {len(strange)} images that {listed} has not, the first {strange[0]}")
+        number = words.count(len(strange), "image")
+        faults.append(f"{file.name}: {number} that {listed} has not, the first {strange[0]}")
     return np.array([found.get(name, -1) for name in ids], np.int8)
 
 

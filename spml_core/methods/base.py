@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import inspect
 import textwrap
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from spml_core import losses
+from spml_core import losses, words
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,8 @@ def get(name: str) -> type[Method]:
         ValueError: unknown name, with the nearest ones.
     """
     if name not in _REGISTRY:
-        near = difflib.get_close_matches(name, _REGISTRY, n=3, cutoff=0.3)
-        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-        raise ValueError(f"unknown method {name!r}: {hint}Known: {', '.join(names())}.")
+        hint = words.did_you_mean(name, names())
+        raise ValueError(f"unknown method {name!r}: {hint}{' ' * bool(hint)}Known: {', '.join(names())}.")
     return _REGISTRY[name]
 
 
@@ -136,9 +134,11 @@ def build(name: str, num_classes: int, num_examples: int | None = None, **params
     cls = get(name)
     known = defaults(name)
     if unknown := sorted(set(params) - set(known)):
+        hint = words.did_you_mean(unknown[0], known, 1, 0.6)
         raise ValueError(
             f"method {name!r} has no parameter {', '.join(unknown)}. "
-            f"It has: {', '.join(f'{k}={v!r}' for k, v in known.items()) or 'none'}."
+            f"It has: {', '.join(f'{k}={v!r}' for k, v in known.items()) or 'none'}"
+            f"{f'; {hint}' if hint else '.'}"
         )
     return cls(num_classes, num_examples, **params)
 
