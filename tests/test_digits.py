@@ -74,12 +74,13 @@ def test_no_test_scan_in_training(monkeypatch, small):
     """The scans of training and of test are disjoint, and an image holds scans of its own pool only."""
     pools, draw = {}, digits._draw
 
-    def spy(rng, scans, digit, pool, name, size):
+    def spy(rng, scans, digit, pool, *others):
+        name, *_ = others
         pools[name] = set(pool.tolist())
         spoiled, same_rng = np.ones_like(scans), copy.deepcopy(rng)
         spoiled[pool] = scans[pool]
-        part = draw(rng, scans, digit, pool, name, size)
-        assert torch.equal(draw(same_rng, spoiled, digit, pool, name, size).inputs, part.inputs)
+        part = draw(rng, scans, digit, pool, *others)
+        assert torch.equal(draw(same_rng, spoiled, digit, pool, *others).inputs, part.inputs)
         return part
 
     monkeypatch.setattr(digits, "_draw", spy)
@@ -141,3 +142,18 @@ def test_fewer_images():
     assert [len(small.parts[name]) for name in ("train", "val", "test")] == [30, 20, 10]
     with pytest.raises(ValueError, match="at least 1 image in val, not 0"):
         digits.load(val=0)
+
+
+def test_other_counts(small):
+    counts = [0.05, 0.15, 0.6, 0.2]
+    full = load("digits", train=3000, counts=counts).parts["train"].full
+    np.testing.assert_allclose(np.bincount(full.sum(1), minlength=5) / 3000, [0, *counts], atol=0.03)
+    same = [load("digits", **options).parts["test"].inputs for options in ({}, {"counts": [0.6, 0.3, 0.1]})]
+    assert (same[0] == same[1]).all()
+    assert (load("digits", counts=[0.0, 1.0]).parts["val"].full.sum(1) == 2).all()
+
+
+@pytest.mark.parametrize("counts", [[], [0.5, 0.4], [0.2] * 5, [1.5, -0.5]])
+def test_counts_must_be_probabilities(counts):
+    with pytest.raises(DataError, match="must be 1 to 4 probabilities of sum 1"):
+        load("digits", counts=counts)
