@@ -130,6 +130,13 @@ def test_what_exists_passes(project):
     assert runner.run_notebooks(["07"], given)[0].status == "done"
 
 
+def test_no_methods_are_all_methods(project):
+    given = {"methods": [], "params": {"em": {"alpha": 0.1}}}
+    assert runner.run_notebooks(["07"], given)[0].status == "done"
+    with pytest.raises(notebooks.NotebookError, match="no parameter alpa"):
+        runner.run_notebooks(["07"], {"methods": [], "params": {"em": {"alpa": 0.1}}})
+
+
 def test_without_names_a_parameter_reaches_the_notebooks_that_declare_it(project):
     assert values("quick", epochs=3)["07-trains"]["epochs"] == 3
     with pytest.raises(notebooks.NotebookError, match=r"'epochs' is not declared by 01-curves"):
