@@ -232,13 +232,15 @@ def ranks(ours: pd.DataFrame, printed: pd.Series) -> pd.DataFrame:
         printed: a number a method.
 
     Returns:
-        A row a method, best in print first: here (of the mean), best and worst (of single seeds), printed.
+        A row a method, best in print first: here (mean of the ranks of the seeds), best and worst of them, printed.
     """
     both = _both(ours, printed)
     rank = lambda values: pd.Series(stats.rankdata(-values), both)  # noqa: E731
     single = pd.DataFrame({seed: rank(ours.loc[both, seed]) for seed in ours}, index=both)
-    table = pd.DataFrame({"here": rank(ours.loc[both].mean(axis=1)), "best": single.min(axis=1)}, index=both)
-    return table.assign(worst=single.max(axis=1), printed=rank(printed[both])).sort_values("printed")
+    table = pd.DataFrame(
+        {"here": single.mean(axis=1), "best": single.min(axis=1), "worst": single.max(axis=1)}
+    )
+    return table.assign(printed=rank(printed[both])).sort_values("printed")
 
 
 def labels_left(found: Mapping[tuple, Iterable[Run]]) -> pd.Series:
@@ -251,7 +253,7 @@ def labels_left(found: Mapping[tuple, Iterable[Run]]) -> pd.Series:
     return pd.Series({first: np.mean(values) for first, values in shares.items()})
 
 
-def order(text: str, table: pd.DataFrame, better: Iterable[tuple], source: str = "") -> list[Claim]:
+def ordered(text: str, table: pd.DataFrame, better: Iterable[tuple], source: str = "") -> list[Claim]:
     """`sweeps.pairs` of those pairs whose methods are both there, as a list: empty if there are none.
 
     Args:

@@ -157,9 +157,9 @@ def test_labels_left():
 
 def test_orders_of_absent_methods_claim_nothing():
     table = pd.DataFrame({s: [3.0, 2.0] for s in range(3)}, index=["gr", "an"])
-    (claim,) = benchmark.order("", table, [("gr", "an"), ("gr", "em")])
+    (claim,) = benchmark.ordered("", table, [("gr", "an"), ("gr", "em")])
     assert claim.verdict == "holds" and claim.evidence == "gr − an 1.0 ± 0.0"
-    assert benchmark.order("", table, [("em", "an")]) == []
+    assert benchmark.ordered("", table, [("em", "an")]) == []
 
 
 def test_crowded_digits_leave_the_published_shares():
