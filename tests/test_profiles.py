@@ -164,6 +164,10 @@ def test_the_longest_goes_first(project, monkeypatch):
     runner.plan(["01"])[0].stamp.unlink()  # unknown: it may be the longest
     runner.run_notebooks(jobs=2)
     assert order == ["01-curves", "07-trains"]
+    order.clear()
+    (project / "notebooks" / "durations.json").write_text(json.dumps({"01-curves": 40}))
+    runner.run_notebooks(jobs=2)
+    assert order == ["07-trains", "01-curves"]
 
 
 def test_list_shows_the_values_of_a_profile_and_states(project):
@@ -175,6 +179,12 @@ def test_list_shows_the_values_of_a_profile_and_states(project):
 
 
 # --- what ships with the project ---
+
+
+def test_shipped_durations_are_of_the_notebooks():
+    durations = json.loads((ROOT / "notebooks" / "durations.json").read_text())
+    assert set(durations) == {path.stem for path in notebooks.find((), ROOT / "notebooks")}
+    assert all(seconds > 0 for seconds in durations.values())
 
 
 @pytest.mark.parametrize("name", ["smoke", "paper"])
