@@ -24,7 +24,7 @@ SHARED = {  # name: how it is annotated; what it is
     "root": ("str | None",),  # folder of the data set; None for digits
     "data": ("dict",),  # further options of the data set's loader, e.g. {"train": 300, "val": 100} for digits
     "method": ("str",),  # a registered name
-    "methods": ("list[str]",),  # several; the baseline first
+    "methods": ("list[str]",),  # several; the baseline first; none = all, where a notebook takes all
     "params": ("dict", "dict[str, dict]"),  # hyperparameters that are not the default: of `method`; by method
     "seeds": ("list[int]",),  # one run each
     "epochs": ("int",),  # length of training
@@ -149,6 +149,8 @@ def check(notebook: str, known: Mapping[str, Parameter], values: Mapping[str, ob
             data.check(values["dataset"], values.get("data", {}) | root)
         several, params = "methods" in values, values.get("params", {})
         chosen = values.get("methods", [values["method"]] if "method" in values else [])
+        if several and not chosen:  # all
+            chosen = list(params)
         if several and (stray := [method for method in params if method not in chosen]):
             raise ValueError(
                 f"parameter 'params' is for {stray[0]!r}, which is not among the methods {chosen}"

@@ -80,11 +80,18 @@ def run_notebooks(
     for name in results:
         tqdm.write(f"{name}: up to date")
     waiting = [run for run in runs if run.name not in results]
-    if jobs > 1:  # else the order of their numbers; what has never run may be long
-        waiting.sort(key=lambda run: -(run.last_seconds or math.inf))
+    if jobs > 1:  # else the order of their numbers; what nothing is known of may be long
+        known = _durations(notebooks_dir)
+        waiting.sort(key=lambda run: -(run.last_seconds or known.get(run.name, math.inf)))
     results |= {result.name: result for result in _execute(waiting, jobs)}
     write_galleries(runs, notebooks_dir)
     return [results[run.name] for run in runs]
+
+
+def _durations(notebooks_dir: str | Path | None) -> dict[str, float]:
+    """Seconds by notebook, from durations.json beside them, for the first execution; only their order counts."""
+    file = locate("notebooks" if notebooks_dir is None else notebooks_dir) / "durations.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def plan(

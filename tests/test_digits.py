@@ -75,12 +75,13 @@ def test_no_test_scan_in_training(monkeypatch, small):
     """The scans of training and of test are disjoint, and an image holds scans of its own pool only."""
     pools, draw = {}, digits._draw
 
-    def spy(rng, scans, digit, pool, *rest):
-        pools[rest[0]] = set(pool.tolist())
+    def spy(rng, scans, digit, pool, *others, **options):
+        name, *_ = others
+        pools[name] = set(pool.tolist())
         spoiled, same_rng = np.ones_like(scans), copy.deepcopy(rng)
         spoiled[pool] = scans[pool]
-        part = draw(rng, scans, digit, pool, *rest)
-        assert torch.equal(draw(same_rng, spoiled, digit, pool, *rest).inputs, part.inputs)
+        part = draw(rng, scans, digit, pool, *others, **options)
+        assert torch.equal(draw(same_rng, spoiled, digit, pool, *others, **options).inputs, part.inputs)
         return part
 
     monkeypatch.setattr(digits, "_draw", spy)
@@ -162,3 +163,18 @@ def test_correlation_of_paired_digits():
     partners = phi[np.arange(10), np.arange(10) ^ 1]
     np.testing.assert_allclose(partners, 0.45, atol=0.09)
     assert analysis.cooccurrence(digits.load(train=2000, val=1, test=1).parts["train"].full).strength < 0.1
+
+
+def test_other_counts(small):
+    counts = [0.05, 0.15, 0.6, 0.2]
+    full = load("digits", train=3000, counts=counts).parts["train"].full
+    np.testing.assert_allclose(np.bincount(full.sum(1), minlength=5) / 3000, [0, *counts], atol=0.03)
+    same = [load("digits", **options).parts["test"].inputs for options in ({}, {"counts": [0.6, 0.3, 0.1]})]
+    assert (same[0] == same[1]).all()
+    assert (load("digits", counts=[0.0, 1.0]).parts["val"].full.sum(1) == 2).all()
+
+
+@pytest.mark.parametrize("counts", [[], [0.5, 0.4], [0.2] * 5, [1.5, -0.5]])
+def test_counts_must_be_probabilities(counts):
+    with pytest.raises(DataError, match="must be 1 to 4 probabilities of sum 1"):
+        load("digits", counts=counts)

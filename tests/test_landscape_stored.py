@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 from spml_core import landscape
+from spml_core.device import threads
 from spml_core.runs import Experiment, run
 
 STEPS = np.linspace(-1, 1, 5)
@@ -80,3 +82,23 @@ def test_flatness_is_that_of_lines_and_curvature(around):
 def test_directions_are_seeds(around):
     with pytest.raises(ValueError, match="seeds"):
         around().line(STEPS, directions=({},))
+
+
+def test_it_takes_as_many_threads_as_the_training_did(around, monkeypatch):
+    """Small networks gain nothing by a second one, and lose much where another process wants it."""
+    seen = []
+
+    def noting(function):
+        def inner(*args, **options):
+            seen.append(torch.get_num_threads())
+            return function(*args, **options)
+
+        return inner
+
+    for name in ("line", "surface", "curvature"):
+        monkeypatch.setattr(landscape.stored, name, noting(getattr(landscape.stored, name)))
+    with threads(3):
+        one = around(num_images=16)
+        one.line(STEPS), one.surface(STEPS), one.curvature("own", num_vectors=2, tol=0.1)
+        assert torch.get_num_threads() == 3
+    assert seen == [one.run.config["threads"]] * 3 == [1] * 3

@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 from filelock import FileLock
 
@@ -25,8 +26,8 @@ SEEDS = (0, 1, 2)  # the notebooks' own
 
 def test_there_are_notebooks():
     assert {path.stem for path in PATHS} >= {
-        "01-losses-and-gradients", "02-missing-labels", "04-ablation", "05-hyperparameters", "06-k-hat-assumptions",
-        "07-distinguishability", "11-backbones",
+        "01-losses-and-gradients", "02-missing-labels", "03-benchmark", "04-ablation", "05-hyperparameters",
+        "06-k-hat-assumptions", "07-distinguishability", "11-backbones",
     }  # fmt: skip
     numbers = [path.stem[:2] for path in PATHS]
     assert len(set(numbers)) == len(numbers)
@@ -172,6 +173,26 @@ def test_no_figure_of_one_notebook_is_called_like_that_of_another():
     assert len(set(promised)) == len(promised)
 
 
+# --- the figures and tables of the papers ---
+
+
+def items(file):
+    return pd.read_csv(file).set_index("item")["notebook"].to_dict()
+
+
+def test_every_figure_and_table_of_the_papers_is_drawn():
+    """Each by the notebook that the list names; and no source is named that the list does not know."""
+    wanted = items(Path(__file__).parent / "reference" / "coverage.csv")
+    drawn = {(item, p.stem) for p in PATHS for its in notebooks.sources(p).values() for item in its}
+    assert len(wanted) == 49
+    assert not set(wanted.items()) - drawn
+    assert not {item for item, _ in drawn} - set(wanted)
+
+
+def test_the_list_of_figures_is_the_one_that_was_asked_for(shared):
+    assert items(Path(__file__).parent / "reference" / "coverage.csv") == items(shared / "coverage.csv")
+
+
 # --- one real run ---
 
 # Executed in full by every `make test`; `--all-notebooks` executes the others too (20 minutes on 2 cores). All of them
@@ -286,6 +307,21 @@ def test_missing_labels_of_photographs(headline, shared):
     assert one(numbers, "top class, coco2014") == pytest.approx(44.4, abs=0.5)
     assert one(numbers, "above 10 %, coco2014") == 1
     assert numbers["printed numbers compared"] == 29
+
+
+@pytest.mark.slow
+def test_benchmark(headline):
+    numbers = headline("03-benchmark")
+    maps = {m: numbers[f"test mAP, {m}"] for m in ("bce", "gr", "ll_r", "an", "focal", "ent_min", "hill")}
+    assert maps["bce"] > maps["gr"] > maps["ll_r"] > maps["an"] + 3 > maps["ent_min"] + 30
+    assert maps["focal"] < maps["an"] < maps["hill"]
+    assert numbers["methods ranked"] == 25 and numbers["first"] in ("GR", "EM")
+    # 3.7 (by its table for 25 methods) * sqrt(25 * 26 / (6 * 10 classes)), Demšar (2006)
+    assert numbers["critical difference"] == pytest.approx(12.0, abs=0.2)
+    assert 8 <= numbers["methods not told apart from the first by mean rank"] < 25
+    assert one(numbers, "Spearman", "GR", "VOC") > 0.6
+    assert one(numbers, "mAP, hill, 75") > one(numbers, "mAP, hill, single") + 5
+    assert len(numbers["claims"]) == 13
 
 
 @pytest.mark.slow

@@ -130,6 +130,13 @@ def test_what_exists_passes(project):
     assert runner.run_notebooks(["07"], given)[0].status == "done"
 
 
+def test_no_methods_are_all_methods(project):
+    given = {"methods": [], "params": {"em": {"alpha": 0.1}}}
+    assert runner.run_notebooks(["07"], given)[0].status == "done"
+    with pytest.raises(notebooks.NotebookError, match="no parameter alpa"):
+        runner.run_notebooks(["07"], {"methods": [], "params": {"em": {"alpa": 0.1}}})
+
+
 def test_without_names_a_parameter_reaches_the_notebooks_that_declare_it(project):
     assert values("quick", epochs=3)["07-trains"]["epochs"] == 3
     with pytest.raises(notebooks.NotebookError, match=r"'epochs' is not declared by 01-curves"):
@@ -157,6 +164,10 @@ def test_the_longest_goes_first(project, monkeypatch):
     runner.plan(["01"])[0].stamp.unlink()  # unknown: it may be the longest
     runner.run_notebooks(jobs=2)
     assert order == ["01-curves", "07-trains"]
+    order.clear()
+    (project / "notebooks" / "durations.json").write_text(json.dumps({"01-curves": 40}))
+    runner.run_notebooks(jobs=2)
+    assert order == ["07-trains", "01-curves"]
 
 
 def test_list_shows_the_values_of_a_profile_and_states(project):
@@ -168,6 +179,12 @@ def test_list_shows_the_values_of_a_profile_and_states(project):
 
 
 # --- what ships with the project ---
+
+
+def test_shipped_durations_are_of_the_notebooks():
+    durations = json.loads((ROOT / "notebooks" / "durations.json").read_text())
+    assert set(durations) == {path.stem for path in notebooks.find((), ROOT / "notebooks")}
+    assert all(seconds > 0 for seconds in durations.values())
 
 
 @pytest.mark.parametrize("name", ["smoke", "paper"])

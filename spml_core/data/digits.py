@@ -16,8 +16,9 @@ from sklearn.datasets import load_digits
 from spml_core.data import DataError, Dataset, Part
 
 SIZES = {"train": 4000, "val": 1000, "test": 2000}
-COUNT_PROBABILITIES = (0.6, 0.3, 0.1)  # of 1, 2, 3 digits: 1.5 positives an image
+COUNTS = (0.6, 0.3, 0.1)  # probabilities of 1, 2, 3 digits: 1.5 positives an image
 CANVAS, CELL = 32, 16  # pixels
+CELLS = (CANVAS // CELL) ** 2
 SCALE = (11, 14)  # side of a digit in pixels, both ends included
 NOISE = 0.1  # standard deviation, where 1 is full ink
 
@@ -28,6 +29,7 @@ def load(
     train: int | None = None,
     val: int | None = None,
     test: int | None = None,
+    counts: list[float] | None = None,
     paired: float = 0.0,
 ) -> Dataset:
     """Make the data set: 4,000 / 1,000 / 2,000 images of 32x32, 10 classes, about 1.5 positives an image.
@@ -40,17 +42,27 @@ def load(
     whose second digit (where there is one) is the partner of the first, among 0-1, 2-3, 4-5, 6-7 and 8-9. With 1,
     partners correlate by 0.45.
 
+    Args:
+        counts: probabilities of 1, 2, ... digits an image, up to 4, for more positives and so more missing labels:
+            [0.05, 0.15, 0.6, 0.2] has 2.95 an image, as many as COCO. None = (0.6, 0.3, 0.1).
+
     Returns:
         Dataset with inputs (N, 1, 32, 32) uint8.
 
     Raises:
-        DataError: a part without images, or `paired` outside [0, 1].
+        DataError: a part without images, counts that are no probabilities of 1 to 4 digits, or `paired` outside [0, 1].
     """
     asked = {"train": train, "val": val, "test": test}
     sizes = {name: size if asked[name] is None else asked[name] for name, size in SIZES.items()}
     for name, size in sizes.items():
         if size < 1:
             raise DataError(f"data set 'digits' needs at least 1 image in {name}, not {size}.")
+    counts = COUNTS if counts is None else counts
+    if not (1 <= len(counts) <= CELLS and min(counts) >= 0 and abs(sum(counts) - 1) < 1e-6):
+        raise DataError(
+            f"option counts of data set 'digits' must be 1 to {CELLS} probabilities of sum 1, of 1, 2, ... digits an "
+            f"image, not {counts}."
+        )
     if not 0 <= paired <= 1:
         raise DataError(f"option paired of data set 'digits' is a share of images, in [0, 1], not {paired}.")
     rng = np.random.default_rng(seed)
@@ -58,29 +70,31 @@ def load(
     scans = scans.reshape(-1, 8, 8).astype(np.float32) / 16  # ink in [0, 1]
     order = rng.permutation(len(scans))
     pools = {"train": order[:1200], "val": order[:1200], "test": order[1200:]}
-    parts = {name: _draw(rng, scans, digit, pools[name], name, size, paired) for name, size in sizes.items()}
+    drawn = {"counts": counts, "paired": paired}
+    parts = {name: _draw(rng, scans, digit, pools[name], name, size, **drawn) for name, size in sizes.items()}
     content = hashlib.sha256()
     for part in parts.values():
         content.update(part.inputs.numpy().tobytes() + part.full.tobytes())
     return Dataset("digits", tuple("0123456789"), parts, content.hexdigest(), {"data_seed": seed})
 
 
-def _draw(rng, scans, digit, pool, name: str, size: int, paired: float) -> Part:
+def _draw(rng, scans, digit, pool, name: str, size: int, *, counts, paired: float) -> Part:
     (choice,) = rng.spawn(1)  # apart, so that everything else is as without it
-    count = rng.choice([1, 2, 3], size, p=COUNT_PROBABILITIES)
+    most = len(counts)
+    count = rng.choice(np.arange(1, most + 1), size, p=counts)
     classes = rng.random((size, 10)).argsort(1)
     rows = np.flatnonzero(choice.random(size) < paired)
     partner = (classes[rows] == classes[rows, :1] ^ 1).argmax(1)
     classes[rows, 1], classes[rows, partner] = classes[rows, partner], classes[rows, 1]
-    classes = classes[:, :3]  # three different digits, of which the first `count` appear
-    cells = rng.random((size, 4)).argsort(1)[:, :3]
-    sides = rng.integers(SCALE[0], SCALE[1] + 1, (size, 3))
-    which, offset = rng.random((size, 3)), rng.random((size, 3, 2))
+    classes = classes[:, :most]  # different digits: the first `count` appear
+    cells = rng.random((size, CELLS)).argsort(1)[:, :most]
+    sides = rng.integers(SCALE[0], SCALE[1] + 1, (size, most))
+    which, offset = rng.random((size, most)), rng.random((size, most, 2))
     by_class = [pool[digit[pool] == c] for c in range(10)]
 
     canvas = np.zeros((size, CANVAS, CANVAS), np.float32)
     full = np.zeros((size, 10), np.int8)
-    for n, k in zip(*np.nonzero(np.arange(3) < count[:, None]), strict=True):
+    for n, k in zip(*np.nonzero(np.arange(most) < count[:, None]), strict=True):
         c, side = classes[n, k], sides[n, k]
         full[n, c] = 1
         scan = Image.fromarray(scans[by_class[c][int(which[n, k] * len(by_class[c]))]])

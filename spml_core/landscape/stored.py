@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from spml_core.device import threads
 from spml_core.landscape.flatness import mean_rise, width
 from spml_core.landscape.hessian import Curvature, curvature
 from spml_core.landscape.problem import Problem, of_run
@@ -21,6 +22,9 @@ from spml_core.runs import Run
 
 class Around:
     """Landscapes and curvature around a run's best weights, in files named by the run and a key of what was asked.
+
+    They are computed by as many threads as the run was trained by: small networks are no faster by all cores, and ten
+    times slower where another process wants them, too.
 
     Args:
         run: a finished run.
@@ -48,7 +52,8 @@ class Around:
         """`landscape.curvature`; options: k, num_vectors, tol, seed."""
         path = self._path("curvature", "json", [loss, options])
         if not path.exists():
-            found = dataclasses.asdict(curvature(self.problem, loss, progress=progress, **options))
+            with threads(self.run.config["threads"]):
+                found = dataclasses.asdict(curvature(self.problem, loss, progress=progress, **options))
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = path.with_name(f"{path.name}.{os.getpid()}.part")
             draft.write_text(json.dumps(found | {"top": found["top"].tolist()}, indent=1) + "\n")
@@ -88,7 +93,8 @@ class Around:
                 return Landscape.load(path)
             except ValueError:  # interrupted: the rest is computed
                 pass
-        return compute(self.problem, alphas, directions=directions, path=path, **options)
+        with threads(self.run.config["threads"]):
+            return compute(self.problem, alphas, directions=directions, path=path, **options)
 
     def _path(self, kind: str, ending: str, asked: list) -> Path:
         options = {k: v for k, v in self._options.items() if k not in ("device", "cache")}
