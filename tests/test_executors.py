@@ -247,6 +247,42 @@ def test_workers_end_with_a_parent_that_is_killed():
         psutil.Process(int(parent.stdout)).wait(timeout=30)  # raises if it is still there
 
 
+@pytest.mark.parametrize("kill", [os.killpg, os.kill], ids=["terminal", "kernel"])
+def test_an_interrupt_ends_workers_and_starts_nothing_more(kill):
+    """A terminal tells all processes of it, a kernel may be told alone. There is one traceback, the parent's."""
+    code = (
+        "import os, signal, operator; from spml_core.executors import outcomes, processes\n"
+        "with processes(2) as pool:\n"
+        "    print(pool.submit(os.getpid).result(), flush=True)\n"
+        "    list(outcomes(operator.call, [signal.pause] * 5, pool))"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    worker = int(parent.stdout.readline())
+    kill(parent.pid, signal.SIGINT)
+    _, said = parent.communicate(timeout=60)
+    assert (
+        parent.returncode == -signal.SIGINT
+        and said.count("Traceback") == said.count("KeyboardInterrupt") == 1
+    )
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(worker).wait(timeout=30)
+
+
+def test_an_interrupt_waits_while_a_worker_is_started():
+    reached = []
+    with pytest.raises(KeyboardInterrupt), executors._held():
+        signal.raise_signal(signal.SIGINT)
+        reached.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    assert reached == [True]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 # --- real executors; each of their processes spends seconds on importing torch ---
 
 
