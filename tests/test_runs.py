@@ -22,7 +22,7 @@ import pytest
 import torch
 from PIL import Image
 
-from spml_core import experiment, losses, methods, models, train
+from spml_core import experiment, losses, methods, metrics, models, train
 from spml_core.data import labels
 from spml_core.runs import Experiment, Run, protocol, run, run_all, table
 
@@ -455,7 +455,7 @@ def test_crash_while_writing_leaves_no_run(small, tmp_path, monkeypatch, file):
 
 
 def _killed(experiment, root):
-    average_precision, calls = train.metrics.average_precision, []
+    average_precision, calls = metrics.average_precision, []
 
     def die(*args):
         calls.append(args)
@@ -463,7 +463,7 @@ def _killed(experiment, root):
             os.kill(os.getpid(), signal.SIGKILL)
         return average_precision(*args)
 
-    train.metrics.average_precision = die
+    metrics.average_precision = die
     run(experiment, root=root, progress=False)
 
 
@@ -835,13 +835,13 @@ def test_unknown_labels_do_not_count(small, tmp_path, monkeypatch):
         return dataclasses.replace(dataset, parts=parts, fingerprint="masked")
 
     monkeypatch.setattr(data, "load", masked)
-    average_precision = train.metrics.average_precision
+    average_precision = metrics.average_precision
 
     def spy(scores, full, known=None):
         given.append(known)
         return average_precision(scores, full, known)
 
-    monkeypatch.setattr(train.metrics, "average_precision", spy)
+    monkeypatch.setattr(metrics, "average_precision", spy)
     wanted = small(data={"size": 16, "unlabeled": "keep"})
     found = run(wanted, root=tmp_path, progress=False)
     assert len(given) == 3 and all(np.array_equal(k, np.arange(10)[:, None] > np.arange(3)) for k in given)
