@@ -11,13 +11,14 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import wait
+from pathlib import Path
 from threading import Thread, current_thread, main_thread
 
 POLL = 0.1  # seconds; submitit itself asks Slurm no oftener than once a minute
 
 
-class RunFailures(ExceptionGroup):
-    """Some experiments failed; raised when all others are finished.
+class RunFailures(RuntimeError):
+    """Some experiments failed; raised when all others are finished. The message has a line for each.
 
     Attributes:
         exceptions: one for each failed experiment.
@@ -25,16 +26,9 @@ class RunFailures(ExceptionGroup):
         runs: the finished runs, in the order in which they were asked for.
     """
 
-    def __new__(cls, message: str, exceptions: Sequence[Exception], experiments=(), runs=()):
-        self = super().__new__(cls, message, exceptions)
-        self.experiments, self.runs = list(experiments), list(runs)
-        return self
-
-    def derive(self, exceptions):
-        return RunFailures(self.message, exceptions, self.experiments, self.runs)
-
-    def __str__(self):
-        return self.message
+    def __init__(self, message: str, exceptions: Sequence[Exception] = (), experiments=(), runs=()):
+        super().__init__(message)
+        self.exceptions, self.experiments, self.runs = list(exceptions), list(experiments), list(runs)
 
 
 class _Processes(ProcessPoolExecutor):
@@ -103,8 +97,10 @@ def _end_at_once(life) -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def failures(experiments: Sequence, exceptions: Sequence[Exception], runs: Sequence) -> RunFailures:
-    """The error that lists each failed experiment with its reason."""
+def failures(
+    experiments: Sequence, exceptions: Sequence[Exception], runs: Sequence, logs: Path
+) -> RunFailures:
+    """The error that lists each failed experiment with its reason; `logs` is where tracebacks were written."""
     lines = [
         f"  {_said(one)}: {type(error).__name__}: {_reason(error)}"
         for one, error in zip(experiments, exceptions, strict=True)
@@ -113,6 +109,7 @@ def failures(experiments: Sequence, exceptions: Sequence[Exception], runs: Seque
     message = (
         f"{len(lines)} of {len(lines) + len(runs)} experiments failed{kept}:\n"
         + "\n".join(lines)
+        + (f"\nTracebacks, with all images and classes: {logs}." if any(logs.glob("*.txt")) else "")
         + "\nAsk for the same again once the reason is gone: what is finished is loaded."
     )
     return RunFailures(message, exceptions, experiments, runs)

@@ -181,13 +181,17 @@ class Work:
         if self.names is not None:
             images = [self.names.images[n] for n in images]
             classes = [self.names.classes[c] for c in classes]
-        where = f"class {_some(classes)}" if classes else "no class in particular"
+        where = "no class in particular"
+        if classes:
+            where = "all classes" if len(classes) == len(finite) > 1 else f"class {_some(classes)}"
         good = "" if self.last_good is None else f" The last good checkpoint is {self.last_good}."
-        raise FloatingPointError(
+        error = FloatingPointError(
             f"the loss of {_name(self.method)} became {losses[step]} in epoch {self.epoch}, step {step + 1} of "
             f"{len(losses)}, {where}, images {_some(images)}: lower lr={self.config.lr}, or compute the loss from "
             f"logits without a logarithm of 0.{good}"
         )
+        error.images, error.classes = images, classes
+        raise error
 
     def predict(self, inputs) -> np.ndarray:
         rows = torch.arange(len(inputs)).tensor_split(distributed.world_size())[distributed.rank()]
