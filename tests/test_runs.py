@@ -22,9 +22,10 @@ import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
+from miniatures import write_voc
 from PIL import Image
 
-from spml_core import checkpoints, experiment, losses, methods, metrics, models, train
+from spml_core import checkpoints, experiment, losses, methods, metrics, models, protocols, train
 from spml_core.cli import main
 from spml_core.data import labels
 from spml_core.runs import Experiment, Run, protocol, run, run_all, table
@@ -855,6 +856,31 @@ def test_unknown_protocols_name_the_nearest(names):
         protocol(*names)
 
 
+@pytest.mark.parametrize("name", protocols.PROTOCOLS)
+@pytest.mark.parametrize("dataset", ["voc2012", "coco2014", "nuswide", "cub200"])
+def test_explains_every_protocol(name, dataset):
+    result = CliRunner().invoke(main, ["train", "--protocol", f"{name}:{dataset}", "--explain"])
+    assert result.exit_code == 0 and re.search(
+        rf'^dataset +"{dataset}" +protocol {name}', result.output, re.M
+    )
+
+
+def test_a_protocol_trains_on_a_miniature(tmp_path):
+    names = [f"2008_{n:06d}" for n in range(24)]
+    rows = {name: {"cat": 1, "dog": 1} if n % 3 else {"dog": 1} for n, name in enumerate(names)}
+    parts = {"train": names[:16], "val": names[16:]}
+    write_voc(tmp_path / "voc", {part: {name: rows[name] for name in own} for part, own in parts.items()})
+    runs = tmp_path / "runs"
+    fast = ["-d", "size", "32", "--backbone", "digits_cnn", "-o", "pretrained", "false", "--epochs", "1"]
+    arguments = ["--protocol", "gr:voc2012", "--root", str(tmp_path / "voc"), *fast, "--runs-dir", str(runs)]
+    result = CliRunner().invoke(main, ["train", *arguments])
+    assert result.exit_code == 0, result.output
+    (found,) = runs.glob("voc2012-gr-s0-*")
+    config = Run(found).config
+    assert config["stop_drop"] == 2 and config["val_labels"] == "observed" and config["head_lr_factor"] == 10
+    assert config["data"]["size"] == 32 and config["protocol"] == "cole2021"
+
+
 def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
     """Case 26."""
     from click.testing import CliRunner
@@ -877,7 +903,12 @@ def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "option, text", [(["-o", "emma", "1"], "emma.*ema"), (["--protocol", "grr"], "'gr'")]
+    "option, text",
+    [
+        (["-o", "emma", "1"], "emma.*ema"),
+        (["--protocol", "grr"], "'gr'"),
+        (["--protocol", "gr"], "gr:voc2012"),
+    ],
 )
 def test_unknown_settings_on_the_command_line(option, text):
     from click.testing import CliRunner

@@ -133,7 +133,7 @@ def _fields(protocol: str | None, preset: str | None, data, others, fields: dict
     import dataclasses
     import difflib
 
-    from spml_core import runs, space
+    from spml_core import protocols, runs, space
     from spml_core.methods.presets import DATASETS
 
     given = {name: value for name, value in fields.items() if value is not None}
@@ -147,9 +147,14 @@ def _fields(protocol: str | None, preset: str | None, data, others, fields: dict
     base = {} if preset is None else space.read_preset(preset)
     if protocol is not None:
         name, published = _named(protocol)
+        protocols.source(name)  # raises if there is no such
         dataset = (base | given).get("dataset", published)
-        if dataset is not None:
-            base = {"dataset": dataset} | base
+        if dataset in (None, "digits"):
+            raise ValueError(
+                f"the papers trained on photographs: say on which, as --protocol {name}:voc2012 does "
+                f"({', '.join(DATASETS)}), or with --dataset"
+            )
+        base = {"dataset": dataset} | base
         base = runs.protocol(name, published or (dataset if dataset in DATASETS else None)) | base
     return base | given | {"data": base.get("data", {}) | values(data)}
 
