@@ -9,6 +9,7 @@ import pickle
 import shutil
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +43,7 @@ class Checkpoints:
             OSError: it cannot be written, e.g. the disk is full; the older ones are intact.
         """
         state = _plain(state, "state")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make(self.folder)
         unfinished = self.folder / "unfinished.tmp"
         try:
             with open(unfinished, "w+b") as file:
@@ -93,9 +94,17 @@ def load(path: str | Path) -> dict:
         ) from error
 
 
+def make(folder: Path) -> None:
+    """Make a folder and its parents, also while another process removes those that are empty."""
+    for _ in range(100):
+        with suppress(FileNotFoundError):
+            return folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
 def check_space(folder: Path, needed: int) -> None:
-    """Raise OSError if `needed` bytes do not fit on the disk of `folder`."""
-    free = shutil.disk_usage(folder).free
+    """Raise OSError if `needed` bytes do not fit on the disk of `folder`, which need not be there yet."""
+    free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
     if free < needed:
         raise OSError(
             errno.ENOSPC,

@@ -6,16 +6,19 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
-from multiprocessing import get_context, parent_process
-from threading import Thread
+from concurrent.futures import Future, InvalidStateError, ProcessPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from pathlib import Path
+from threading import Thread, current_thread, main_thread
 
 POLL = 0.1  # seconds; submitit itself asks Slurm no oftener than once a minute
 
 
-class RunFailures(ExceptionGroup):
-    """Some experiments failed; raised when all others are finished.
+class RunFailures(RuntimeError):
+    """Some experiments failed; raised when all others are finished. The message has a line for each.
 
     Attributes:
         exceptions: one for each failed experiment.
@@ -23,37 +26,81 @@ class RunFailures(ExceptionGroup):
         runs: the finished runs, in the order in which they were asked for.
     """
 
-    def __new__(cls, message: str, exceptions: Sequence[Exception], experiments=(), runs=()):
-        self = super().__new__(cls, message, exceptions)
-        self.experiments, self.runs = list(experiments), list(runs)
-        return self
+    def __init__(self, message: str, exceptions: Sequence[Exception] = (), experiments=(), runs=()):
+        super().__init__(message)
+        self.exceptions, self.experiments, self.runs = list(exceptions), list(experiments), list(runs)
 
-    def derive(self, exceptions):
-        return RunFailures(self.message, exceptions, self.experiments, self.runs)
 
-    def __str__(self):
-        return self.message
+class _Processes(ProcessPoolExecutor):
+    """Workers that end with what started them: when it is killed, and at once when a `with` block is interrupted."""
+
+    def __init__(self, number: int):
+        context = get_context("spawn")  # torch does not survive a fork
+        life, self._life = context.Pipe(
+            duplex=False
+        )  # closed from here, or by the system when this process ends
+        super().__init__(number, context, _end_at_once, (life,))
+
+    def submit(self, /, *args, **options):
+        with _held():  # workers start here
+            job = super().submit(*args, **options)
+            job.set_exception = partial(_unless_cancelled, job)
+        return job
+
+    def __exit__(self, kind, *raised):
+        if kind is not None and not issubclass(kind, Exception):
+            self._life.close()
+        super().__exit__(kind, *raised)
+        self._life.close()
 
 
 def processes(number: int) -> ProcessPoolExecutor:
-    """A pool of processes on this machine: spawned, since torch does not survive a fork, and gone with their parent."""
-    return ProcessPoolExecutor(number, mp_context=get_context("spawn"), initializer=_end_at_once)
+    """A pool of processes on this machine, which an interrupt of its `with` block ends; trainings go on from there."""
+    return _Processes(number)
 
 
-def _end_at_once() -> None:
-    """In a worker: at Ctrl-C, or else it would begin what the pool has queued; and when the parent was killed, or else
-    it would wait for it for ever. Trainings go on from their last epoch."""
+def _unless_cancelled(job: Future, error: Exception) -> None:
+    """Python 3.11 tells a cancelled job that its pool is broken, and stumbles."""
+    with suppress(InvalidStateError):
+        Future.set_exception(job, error)
+
+
+@contextmanager
+def _held():
+    """Ctrl-C waits meanwhile: here, where it would leave a worker half started, and in workers, until they can end."""
+    here, came = current_thread() is main_thread(), []
+    if here:  # any thread may get the signal, and wake this one
+        before = signal.signal(signal.SIGINT, lambda *said: came.append(said))
+    if os.name == "posix":  # what is started inherits this
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        if os.name == "posix":
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if here:
+            signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _end_at_once(life) -> None:
+    """In a worker: end at Ctrl-C, or else it would begin what the pool has queued; and when `life` is closed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if os.name == "posix":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def watch():
-        parent_process().join()
+        wait([life])
         os._exit(1)
 
     Thread(target=watch, daemon=True).start()
 
 
-def failures(experiments: Sequence, exceptions: Sequence[Exception], runs: Sequence) -> RunFailures:
-    """The error that lists each failed experiment with its reason."""
+def failures(
+    experiments: Sequence, exceptions: Sequence[Exception], runs: Sequence, logs: Path
+) -> RunFailures:
+    """The error that lists each failed experiment with its reason; `logs` is where tracebacks were written."""
     lines = [
         f"  {_said(one)}: {type(error).__name__}: {_reason(error)}"
         for one, error in zip(experiments, exceptions, strict=True)
@@ -62,6 +109,7 @@ def failures(experiments: Sequence, exceptions: Sequence[Exception], runs: Seque
     message = (
         f"{len(lines)} of {len(lines) + len(runs)} experiments failed{kept}:\n"
         + "\n".join(lines)
+        + (f"\nTracebacks, with all images and classes: {logs}." if any(logs.glob("*.txt")) else "")
         + "\nAsk for the same again once the reason is gone: what is finished is loaded."
     )
     return RunFailures(message, exceptions, experiments, runs)

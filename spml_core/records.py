@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
+import traceback
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -45,7 +47,8 @@ class Run:
         """val_map and test_map (percent, at the best validation epoch; test_map is None without a test split),
         test_map_zero_filled, test_undefined_classes, definition (of AP), best_epoch, val_labels, stop_rule, tuned_on,
         linear_val_map (of the first phase), seconds and processor_seconds (of the process that finished it), device,
-        precision, processes, data (what the data set noted, its fingerprint and sizes), manifest_sha256, versions."""
+        precision, processes, data (what the data set noted, its fingerprint and sizes), warnings (of a training that
+        learned nothing, see `symptoms`), manifest_sha256, versions."""
         return self._json("summary.json")
 
     @property
@@ -166,6 +169,16 @@ def write_result(experiment, dataset, observed: dict, fitted, test_scores, folde
     pd.DataFrame(fitted.history).to_csv(folder / "history.csv", index=False)
     write_json(folder / "classes.json", list(dataset.classes))
     write_json(folder / "config.json", dataclasses.asdict(experiment))
+
+
+def write_failure(path: Path, error: Exception) -> None:
+    """Traceback of a run that failed, and what its message cuts short; never in the way of the error itself."""
+    lists = {name: value for name, value in vars(error).items() if isinstance(value, list)}
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            "".join(traceback.format_exception(error)) + (to_json(lists, indent=1) + "\n" if lists else "")
+        )
 
 
 def _by_row(state: dict) -> dict:

@@ -5,37 +5,46 @@
 
 A run that exists is loaded, one that does not is trained, one that was interrupted goes on from its last epoch. The
 directory's name ends in a key of everything that determines the result, and the directory appears in one rename when it
-is complete; until then checkpoints lie in `partial/<name>`.
+is complete; until then checkpoints lie in `partial/<name>`. The traceback of one that failed is `failed/<name>.txt`.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-from filelock import FileLock
 from safetensors.torch import load_file as load_weights
 from safetensors.torch import save_file as save_weights
 from tqdm.auto import tqdm
 
-from spml_core import checkpoints, data, distributed, executors, methods, metrics, models, train
+from spml_core import (
+    checkpoints,
+    data,
+    distributed,
+    executors,
+    locks,
+    methods,
+    metrics,
+    models,
+    symptoms,
+    train,
+)
 from spml_core.checkpoints import Checkpoints
 from spml_core.data import scheme
 from spml_core.experiment import DEFAULTS, FORMAT, Experiment, stream
 from spml_core.paths import locate
 from spml_core.protocols import protocol
-from spml_core.records import Run, table, to_json, versions, write_json, write_result
+from spml_core.records import Run, table, to_json, versions, write_failure, write_json, write_result
 
 __all__ = ["DEFAULTS", "FORMAT", "Experiment", "Run", "protocol", "run", "run_all", "table", "versions"]
 
@@ -99,7 +108,8 @@ def run_all(
     else:
         one = partial(run, root=root, fresh=fresh, progress=False)
 
-    options = {"desc": "runs", "unit": "run", "leave": False, "disable": None if progress else True}
+    shown = progress and (len(distinct) > 1 or executor is not None)  # a single training has a bar of its own
+    options = {"desc": "runs", "unit": "run", "leave": False, "disable": None if shown else True}
     found = {}
     with tqdm(total=len(distinct), **options) as bar:
         for n, outcome in executors.outcomes(one, list(distinct.values()), executor):
@@ -110,7 +120,7 @@ def run_all(
     if failed:
         finished = [results[name] for name in names if name not in failed]
         lost = [distinct[name] for name in failed]
-        raise executors.failures(lost, list(failed.values()), finished)
+        raise executors.failures(lost, list(failed.values()), finished, root / "failed")
     return [results[name] for name in names]
 
 
@@ -141,38 +151,41 @@ def _run(
     path, draft = root / name, root / "partial" / name
     if distributed.broadcast(path.exists()) and not fresh:
         return Run(path)
-    draft.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(draft):
+    # Another process that asks for the same run waits here, then loads it. Of those that train it together, the first
+    # has the lock.
+    with locks.alone(root, name) if distributed.rank() == 0 else nullcontext():
         if distributed.broadcast(path.exists()) and not fresh:
             return Run(path)
         if fresh and distributed.rank() == 0:
             shutil.rmtree(draft, ignore_errors=True)
         try:
             _train(experiment, dataset, draft, progress, on_epoch)
+            if distributed.rank() == 0:
+                if path.exists():
+                    shutil.rmtree(path)
+                (draft / "result").replace(path)
+                shutil.rmtree(draft)
+                (root / "failed" / f"{name}.txt").unlink(missing_ok=True)
         except train.Abandoned:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        if distributed.rank() == 0:
-            if path.exists():
-                shutil.rmtree(path)
-            (draft / "result").replace(path)
-            shutil.rmtree(draft)
+        except Exception as error:
+            if distributed.rank() == 0:
+                write_failure(root / "failed" / f"{name}.txt", error)
+            raise
+        finally:
+            if distributed.rank() == 0:
+                _remove_empty(draft)
         distributed.broadcast(None)  # nobody reads before it is there
     return Run(path)
 
 
-@contextmanager
-def _alone(draft: Path):
-    """A second process asking for the same run waits here, then loads it."""
-    if distributed.rank() > 0:  # the first of the processes that train together has the lock
-        yield
-        return
-    with FileLock(f"{draft}.lock") as lock:
-        try:
-            yield
-        finally:
-            if os.name == "posix":  # who waited for a file that is gone looks for it again
-                Path(lock.lock_file).unlink(missing_ok=True)
+def _remove_empty(draft: Path) -> None:
+    """What an interruption before the first checkpoint leaves; what another process is at is not touched."""
+    own = [*sorted(draft.rglob("*/"), reverse=True), draft]
+    for path in (*own, draft.parent, draft.parent.parent / "failed"):
+        with suppress(OSError):  # it is not empty, or not there
+            path.rmdir()
 
 
 def _train(
@@ -192,7 +205,7 @@ def _train(
         return
     folder = draft / "result"
     shutil.rmtree(folder, ignore_errors=True)  # of one that was interrupted while writing
-    folder.mkdir()
+    checkpoints.make(folder)
     write_result(experiment, dataset, observed, fitted, scores, folder)
     if first is not None:
         pd.DataFrame(first.history).to_csv(folder / "history_linear.csv", index=False)
@@ -219,6 +232,7 @@ def _train(
         "processes": distributed.world_size(),
         "data": dataset.notes
         | {"fingerprint": dataset.fingerprint, "sizes": {k: len(v) for k, v in parts.items()}},
+        "warnings": symptoms.of(fitted, experiment, len(observed["train"]), first),
         "manifest_sha256": scheme.write_manifest(folder / "labels.csv", parts, observed, dataset.classes),
         "versions": versions(),
     }
@@ -255,7 +269,6 @@ def _fit(
         )
         method = methods.build(experiment.method, len(classes), len(inputs), **experiment.params)
         if distributed.rank() == 0:
-            folder.mkdir(parents=True, exist_ok=True)
             checkpoints.check_space(folder, _bytes_needed(model, method, val.full.size, experiment))
         first = None
         if experiment.linear_epochs:
@@ -293,6 +306,7 @@ def _frozen_features(model, parts: dict, experiment: Experiment, folder: Path) -
         seen = {
             k: torch.from_numpy(train.predict(backbone, parts[k].inputs, device)) for k in ("train", "val")
         }
+        checkpoints.make(folder)
         save_weights(seen, file.with_suffix(".tmp"))
         file.with_suffix(".tmp").replace(file)
     distributed.broadcast(None)

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from tqdm.auto import tqdm
 
-from spml_core import methods, train
+from spml_core import locks, methods, train
 from spml_core.executors import outcomes
 from spml_core.paths import locate
 from spml_core.runs import FORMAT, Experiment, Run, run, run_all
@@ -91,13 +91,13 @@ def search(
     folder = root / "search"
     folder.mkdir(parents=True, exist_ok=True)
     storage = storage or str(folder / f"{space.name}.journal")
-    with _quiet(), nullcontext() if shared else _alone(folder / f"{space.name}.lock"):
+    with _quiet(), nullcontext() if shared else _alone(root, space.name):
         try:
             study = _open(space, storage)
         except Exception as error:  # of the URL, the driver or the server
             where = "the database" if shared else storage  # a URL may hold a password
             raise ValueError(f"cannot open {where} ({type(error).__name__}): {error}") from error
-        _same_search(study, space, key)
+        _same_search(study, space, key, None if shared else storage)
         _repeat_interrupted(study, shared)
         _enqueue_grid(study, space)
         _make_trials(study, space, executor, root, storage, progress)
@@ -227,7 +227,7 @@ def _open(space: Space, storage: str, seed: int | None = None):
     )
 
 
-def _same_search(study, space: Space, key: list) -> None:
+def _same_search(study, space: Space, key: list, journal: str | None) -> None:
     """Raise ValueError if the study of that name compares something else."""
     tried = {n: d.model_dump() if isinstance(d, Range) else d for n, d in space.space.items()}
     own = {
@@ -242,9 +242,12 @@ def _same_search(study, space: Space, key: list) -> None:
         study.set_user_attr("search", own)
     elif known != own:
         changed = ", ".join(name for name in own if known.get(name) != own[name])
+        how = (
+            f"delete {journal}" if journal else f"optuna delete-study --study-name {space.name} --storage URL"
+        )
         raise ValueError(
             f"there is a search {space.name!r} with another {changed}: its trials cannot be compared with new ones. "
-            "Give this search another name, or delete that one"
+            f"Give this one another name (`name:` in the file), or forget that one ({how}; its runs stay)"
         )
 
 
@@ -312,11 +315,12 @@ def _quiet():
 
 
 @contextmanager
-def _alone(file: Path):
+def _alone(root: Path, name: str):
     try:
-        with FileLock(file, timeout=0):
+        with locks.alone(root, f"search-{name}", timeout=0):
             yield
     except Timeout:
         raise ValueError(
-            f"another process holds {file}: give that search more workers, or both a database as storage"
+            f"another process is at the search {name!r} in {root}: give that one more workers (--jobs), or both a "
+            "database (--storage)"
         ) from None

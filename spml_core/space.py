@@ -18,7 +18,7 @@ import json
 import random
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
@@ -27,6 +27,7 @@ from spml_core.paths import locate
 from spml_core.runs import Experiment
 
 SHIPPED = Path(__file__).parent / "spaces"
+_FIELDS = [f.name for f in dataclasses.fields(Experiment) if f.name != "seed"]
 
 
 class Range(BaseModel):
@@ -40,7 +41,8 @@ class Range(BaseModel):
     @model_validator(mode="after")
     def _check(self):
         if not self.low < self.high or (self.log and self.low <= 0):
-            raise ValueError(f"low must be below high, and above 0 with log; got {self}")
+            got = f"low {self.low:g}, high {self.high:g}, log {str(self.log).lower()}"
+            raise ValueError(f"low must be below high, and above 0 with log; got {got}")
         return self
 
 
@@ -153,15 +155,68 @@ def read(file: str | Path, changes: dict | None = None) -> Space:
     if not path.is_file():
         path = SHIPPED / f"{file}.yaml"
     if not path.is_file():
-        raise ValueError(f"no search file {file}; those of the package are called {', '.join(shipped())}")
-    content = {"name": path.stem} | load_yaml(path)
+        meant = _meant(str(file), shipped())
+        raise ValueError(f"no search file {file}: {meant}Those of the package are {_listed(shipped())}")
+    content = load_yaml(path)
+    if "space" not in content and set(content) & set(_FIELDS) and not set(content) - set(_FIELDS):
+        raise ValueError(
+            f"{path} is a preset, the fields of one experiment: `spml train --preset {file}`. A search file puts them "
+            "under `experiment:` and says under `space:` what is tried"
+        )
+    content = {"name": path.stem} | content
     for name, value in (changes or {}).items():
         put(content, f"experiment.{name}", value)
     try:
         return Space(**content)
     except ValidationError as error:
-        said = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}".removeprefix(": ") for e in error.errors())
-        raise ValueError(f"{path}: {'; '.join(said)}") from None
+        said = dict.fromkeys(_told(e, content) for e in error.errors())
+        raise ValueError(f"{path}: {'; '.join(text for text in said if text)}") from None
+
+
+def _told(error: dict, content: dict) -> str:
+    """One of pydantic's errors in the words of the file: field, what is wrong, what is allowed, the nearest name."""
+    kind, got = error["type"], error["input"]
+    where = [str(part) for part in error["loc"] if "Range" not in str(part) and part != "list[any]"]
+    place = ".".join(where[:2])
+    if where[:1] == ["space"] and len(where) > 1:  # choices or a range: pydantic says why it is neither
+        domain = content["space"].get(where[1])
+        if not isinstance(domain, dict):
+            return f"{place} is {domain!r}: give a list of choices, or {{low: 1e-4, high: 1e-1, log: true}}"
+        if "list[any]" in error["loc"]:
+            return ""
+    known = tuple(Range.model_fields) if len(where) == 3 else tuple(Space.model_fields)
+    match kind:
+        case "extra_forbidden":
+            of = place if len(where) == 3 else "a search"
+            return f"no field {where[-1]!r} of {of}: {_meant(where[-1], known)}There are {_listed(known)}"
+        case "missing":
+            return f"{place if len(where) == 3 else 'the file'} does not say {where[-1]!r}"
+        case "literal_error":
+            known = get_args(Space.model_fields[where[-1]].annotation)
+            return f"{place} is {got!r}: {_meant(str(got), known)}Use {' or '.join(known)}"
+        case "dict_type":
+            example = "{lr: [1e-3, 1e-4]}" if where == ["space"] else "{lr: 1e-3}"
+            return f"{place} is {got!r}: give names and values, such as {example}"
+        case "string_pattern_mismatch" | "string_type":
+            return f"{place} is {got!r}: use letters, digits, dots, - and _"
+        case "too_short":
+            return "space is empty: name what is tried, such as {lr: [1e-3, 1e-4]}"
+        case "value_error":
+            return f"{place}: {error['ctx']['error']}".removeprefix(": ")
+        case _ if kind.startswith(("int", "greater")):
+            return f"{place} is {got!r}: give a whole number, at least 1"
+        case _ if kind.startswith(("float", "bool", "finite")):
+            return f"{'.'.join(where)} is {got!r}: give {'true or false' if kind.startswith('bool') else 'a number'}"
+    return f"{place}: {error['msg']}"
+
+
+def _meant(name: str, known) -> str:
+    near = difflib.get_close_matches(name, known, n=2)
+    return f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+
+
+def _listed(names) -> str:
+    return ", ".join(names)
 
 
 def shipped() -> list[str]:
@@ -177,10 +232,15 @@ def load_yaml(path: Path) -> dict:
     """
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {error}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}" if mark else ""
+        raise ValueError(f"{path} is not YAML{where}: {error.problem or error.context}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no mapping of names to values")
+        wrong = "is empty" if content is None else "is no mapping"
+        raise ValueError(f"{path} {wrong}: it must hold lines `name: value`")
     return content
 
 
@@ -196,17 +256,28 @@ def read_preset(file: str | Path) -> dict:
     if not path.is_file():
         raise ValueError(f"no preset {path}: `spml search` writes one as runs/search/<name>.best.yaml")
     fields = load_yaml(path)
-    _check_names(fields)
+    if "space" in fields:
+        raise ValueError(
+            f"{path} is a search file: `spml search {file}` makes its trials and writes the best configuration as a "
+            "preset, runs/search/<name>.best.yaml"
+        )
+    try:
+        _check_names(fields)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     return fields
 
 
 def _check_names(fields: dict) -> None:
-    known = [f.name for f in dataclasses.fields(Experiment) if f.name != "seed"]
     for name in fields:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=2)
-            hint = f", like {' or '.join(near)}" if near else ""
-            raise ValueError(f"no field {name!r} of an experiment to set{hint}; there are {', '.join(known)}")
+        if name == "seed":
+            raise ValueError(
+                "'seed' is not for a file: the command says it (spml train --seed), a search counts its `seeds`"
+            )
+        if name not in _FIELDS:
+            raise ValueError(
+                f"no field {name!r} of an experiment: {_meant(name, _FIELDS)}There are {_listed(_FIELDS)}"
+            )
 
 
 class _Loader(yaml.SafeLoader):

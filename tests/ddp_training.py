@@ -85,18 +85,18 @@ class Stop(BaseException):
 
 def interrupted(folder: Path):
     """A training that ends in its second epoch, and the same again."""
-    step = train._Work.step
+    step = train.Work.step
 
     def stopping(work):
         if work.epoch == 2:
             raise Stop
         step(work)
 
-    train._Work.step = stopping
+    train.Work.step = stopping
     try:
         trained("role", folder / "checkpoints")
     except Stop:
-        train._Work.step = step
+        train.Work.step = step
     return trained("role", folder / "checkpoints")
 
 

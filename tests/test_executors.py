@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import traceback
 from collections import Counter
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -66,17 +67,25 @@ def test_failures_are_collected_and_reported(small, tmp_path, threads):
     assert len(run_all([wanted[0], wanted[2]], root=tmp_path)) == 2
 
 
-def test_failures_are_a_group_and_travel(small):
+def test_failures_travel(small, tmp_path):
     errors = [ValueError("one"), OSError("two")]
-    group = executors.failures([small(), small(seed=1)], errors, ["a run"])
-    with pytest.raises(ExceptionGroup) as raised:
-        try:
-            raise group
-        except* ValueError:
-            pass
-    assert [str(error) for error in raised.value.exceptions] == ["two"]
-    copied = pickle.loads(pickle.dumps(group))
-    assert str(copied) == str(group) and copied.runs == ["a run"] and copied.experiments == group.experiments
+    failed = executors.failures([small(), small(seed=1)], errors, ["a run"], tmp_path)
+    copied = pickle.loads(pickle.dumps(failed))
+    assert (
+        str(copied) == str(failed) and copied.runs == ["a run"] and copied.experiments == failed.experiments
+    )
+    assert [str(error) for error in copied.exceptions] == ["one", "two"]
+
+
+def test_a_script_ends_with_a_line_for_each_failure(small, tmp_path):
+    """Not with the traceback of each, which are in files."""
+    wanted = [small(lr=1e30), small(lr=1e31)]
+    with pytest.raises(RunFailures) as raised:
+        run_all(wanted, root=tmp_path, progress=False)
+    shown = "".join(traceback.format_exception(raised.value))
+    end = shown[shown.index("2 of 2 experiments failed") :].splitlines()
+    assert len(end) == 5 and shown.count("Traceback (most recent call last)") == 1
+    assert end[3].endswith(str(tmp_path / "failed") + ".") and len(list((tmp_path / "failed").iterdir())) == 2
 
 
 def test_data_that_cannot_be_loaded_stop_before_any_training(small, tmp_path, trained):
@@ -92,6 +101,17 @@ def test_data_that_a_worker_cannot_load_fail_that_experiment(small, tmp_path):
     ):
         run_all([small(root=str(tmp_path / "nowhere")), small()], pool, tmp_path / "runs", progress=False)
     assert len(raised.value.runs) == 1
+
+
+@pytest.mark.slow
+def test_the_command_trains_by_processes(small, tmp_path):
+    arguments = ["--dataset", "folder", "--root", small().root, "-d", "size", "16", "--mode", "end_to_end",
+                 "--backbone", "digits_cnn", "--epochs", "1", "--runs-dir", str(tmp_path)]  # fmt: skip
+    result = CliRunner().invoke(
+        main, ["train", "--method", "an", "--seed", "0", "--seed", "1", "--jobs", "2", *arguments]
+    )
+    assert result.exit_code == 0, result.output
+    assert len(list(tmp_path.glob("folder-an-s?-*"))) == 2
 
 
 def test_the_command_reports_a_failure(small, tmp_path):
@@ -248,6 +268,42 @@ def test_workers_end_with_a_parent_that_is_killed():
     assert parent.returncode == -signal.SIGKILL
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(int(parent.stdout)).wait(timeout=30)  # raises if it is still there
+
+
+@pytest.mark.parametrize("kill", [os.killpg, os.kill], ids=["terminal", "kernel"])
+def test_an_interrupt_ends_workers_and_starts_nothing_more(kill):
+    """A terminal tells all processes of it, a kernel may be told alone. There is one traceback, the parent's."""
+    code = (
+        "import os, signal, operator; from spml_core.executors import outcomes, processes\n"
+        "with processes(2) as pool:\n"
+        "    print(pool.submit(os.getpid).result(), flush=True)\n"
+        "    list(outcomes(operator.call, [signal.pause] * 5, pool))"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    worker = int(parent.stdout.readline())
+    kill(parent.pid, signal.SIGINT)
+    _, said = parent.communicate(timeout=60)
+    assert (
+        parent.returncode == -signal.SIGINT
+        and said.count("Traceback") == said.count("KeyboardInterrupt") == 1
+    )
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(worker).wait(timeout=30)
+
+
+def test_an_interrupt_waits_while_a_worker_is_started():
+    reached = []
+    with pytest.raises(KeyboardInterrupt), executors._held():
+        signal.raise_signal(signal.SIGINT)
+        reached.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    assert reached == [True]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 # --- real executors; each of their processes spends seconds on importing torch ---

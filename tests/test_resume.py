@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from spml_core import checkpoints, models, train
+from spml_core import checkpoints, metrics, models, train
 from spml_core.checkpoints import Checkpoints
-from spml_core.data import digits
+from spml_core.data import digits, loading
 from spml_core.methods import Method, build
 from spml_core.runs import Experiment, run
 from spml_core.train import Training, fit
@@ -118,7 +118,7 @@ def same(one, two):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_interrupted_twice_ends_in_the_same_bits(training, tmp_path, method):
-    for stop in ((train._Work, "step", 6), (train._Work, "step", 9)):  # in epoch 2, then in epoch 4
+    for stop in ((train.Work, "step", 6), (train.Work, "step", 9)):  # in epoch 2, then in epoch 4
         with pytest.raises(Interrupted):
             training(method, tmp_path, stop)
     same(training(method, tmp_path), training(method))
@@ -127,13 +127,13 @@ def test_interrupted_twice_ends_in_the_same_bits(training, tmp_path, method):
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_every_option_is_resumed(training, tmp_path, options):
     with pytest.raises(Interrupted):
-        training("gr_trainable", tmp_path, (train._Work, "evaluate", 4), **options)
+        training("gr_trainable", tmp_path, (train.Work, "evaluate", 4), **options)
     same(training("gr_trainable", tmp_path, **options), training("gr_trainable", **options))
 
 
 def test_a_schedule_and_a_second_stage_are_resumed_together(training, tmp_path):
     options = {"schedule": "one_cycle", "ema": 0.9, "flip": True}
-    for place in ((train._Work, "evaluate", 3), (train._Work, "evaluate", 2)):  # before and after the restart
+    for place in ((train.Work, "evaluate", 3), (train.Work, "evaluate", 2)):  # before and after the restart
         with pytest.raises(Interrupted):
             training("pseudo_label", tmp_path, place, **options)
     same(training("pseudo_label", tmp_path, **options), training("pseudo_label", **options))
@@ -141,7 +141,7 @@ def test_a_schedule_and_a_second_stage_are_resumed_together(training, tmp_path):
 
 def test_a_finished_training_is_not_trained_again(training, tmp_path, capfd):
     first = training("role", tmp_path)
-    again = training("role", tmp_path, (train._Work, "step", 1))
+    again = training("role", tmp_path, (train.Work, "step", 1))
     same(first, again)
     assert "going on after epoch 5" in capfd.readouterr().err
 
@@ -151,7 +151,7 @@ def test_a_training_that_stopped_early_is_not_continued(training, tmp_path, monk
 
     def script():
         values = iter([0, 0.5, 0.6, 0.1, 0.9, 0.9])
-        monkeypatch.setattr(train.metrics, "average_precision", lambda *a: SimpleNamespace(mean=next(values)))
+        monkeypatch.setattr(metrics, "average_precision", lambda *a: SimpleNamespace(mean=next(values)))
 
     script()
     first = training("an", tmp_path, stop_drop=2.0)
@@ -176,7 +176,7 @@ def test_two_are_kept(training, tmp_path):
 )
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(training, tmp_path, damage):
     with pytest.raises(Interrupted):
-        training("ll_cp", tmp_path, (train._Work, "evaluate", 5))
+        training("ll_cp", tmp_path, (train.Work, "evaluate", 5))
     newest = Checkpoints(tmp_path).files()[0]
     newest.write_bytes(damage(newest.read_bytes()))
     with pytest.warns(UserWarning, match=r"epoch-000003.*damaged.*the one before"):
@@ -186,7 +186,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(training, tmp_path, d
 
 def test_all_damaged_is_a_new_start(training, tmp_path):
     with pytest.raises(Interrupted):
-        training("an", tmp_path, (train._Work, "evaluate", 4))
+        training("an", tmp_path, (train.Work, "evaluate", 4))
     for path in Checkpoints(tmp_path).files():
         path.write_bytes(b"x")
     with pytest.warns(UserWarning, match="damaged"):
@@ -236,7 +236,7 @@ def test_numpy_becomes_plain(tmp_path):
 def test_numpy_settings_resume(training, tmp_path):
     options = {"lr": np.float64(0.01), "weight_decay": np.float32(1e-3), "ema": np.float64(0.5)}
     with pytest.raises(Interrupted):
-        training("gr", tmp_path, (train._Work, "evaluate", 3), **options)
+        training("gr", tmp_path, (train.Work, "evaluate", 3), **options)
     same(training("gr", tmp_path, **options), training("gr", **options))
 
 
@@ -309,7 +309,7 @@ def test_a_run_is_resumed_by_asking_for_it_again(tmp_path, monkeypatch, capfd, p
     """The evaluations are epochs 0 to 3 of one phase, or 0 to 2 of the head and 0 to 3 of the whole."""
     wanted = small_digits(monkeypatch, **phases)
     with monkeypatch.context() as patch:
-        interrupt(patch, train._Work, "evaluate", number)
+        interrupt(patch, train.Work, "evaluate", number)
         if phases or number <= 4:
             with pytest.raises(Interrupted):
                 run(wanted, root=tmp_path / "a", progress=False)
@@ -318,7 +318,7 @@ def test_a_run_is_resumed_by_asking_for_it_again(tmp_path, monkeypatch, capfd, p
     assert all("role on digits, seed 0" in line and "going on after epoch" in line for line in said)
     whole = run(wanted, root=tmp_path / "b", progress=False)
     assert files(found) == files(whole) and found.path.name == whole.path.name
-    assert not list((tmp_path / "a" / "partial").iterdir())  # no checkpoint, no lock
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [".locks", found.path.name]
 
 
 def test_a_run_that_was_killed_while_writing_its_result(tmp_path, monkeypatch):
@@ -330,7 +330,7 @@ def test_a_run_that_was_killed_while_writing_its_result(tmp_path, monkeypatch):
         with pytest.raises(Interrupted):
             run(wanted, root=tmp_path / "a", progress=False)
     with monkeypatch.context() as patch:
-        interrupt(patch, train._Work, "step", 1)  # nothing is trained again
+        interrupt(patch, train.Work, "step", 1)  # nothing is trained again
         found = run(wanted, root=tmp_path / "a", progress=False)
     assert files(found) == files(run(wanted, root=tmp_path / "b", progress=False))
 
@@ -338,7 +338,7 @@ def test_a_run_that_was_killed_while_writing_its_result(tmp_path, monkeypatch):
 def test_fresh_does_not_go_on(tmp_path, monkeypatch, capfd):
     wanted = small_digits(monkeypatch)
     with monkeypatch.context() as patch:
-        interrupt(patch, train._Work, "evaluate", 3)
+        interrupt(patch, train.Work, "evaluate", 3)
         with pytest.raises(Interrupted):
             run(wanted, root=tmp_path, progress=False)
     run(wanted, root=tmp_path, fresh=True, progress=False)
@@ -348,7 +348,7 @@ def test_fresh_does_not_go_on(tmp_path, monkeypatch, capfd):
 @pytest.mark.parametrize("times", [3])
 def test_an_interrupt_closes_what_reads_the_images(training, monkeypatch, times):
     """A traceback keeps the frames of an interrupted cell alive, and with them the worker processes of a loader."""
-    batches, open_now, kept = train.loading.batches, [], []
+    batches, open_now, kept = loading.batches, [], []
 
     def reading(*arguments):
         open_now.append(None)
@@ -357,10 +357,10 @@ def test_an_interrupt_closes_what_reads_the_images(training, monkeypatch, times)
         finally:
             open_now.pop()
 
-    monkeypatch.setattr(train.loading, "batches", reading)
+    monkeypatch.setattr(loading, "batches", reading)
     for _ in range(times):
         with pytest.raises(Interrupted) as caught:
-            training("an", None, (train._Work, "step", 2))
+            training("an", None, (train.Work, "step", 2))
         kept.append(caught)
         assert not open_now
 

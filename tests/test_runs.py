@@ -3,6 +3,7 @@
 Trained on forty generated pictures, so that a run takes a fraction of a second.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -20,9 +21,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from click.testing import CliRunner
+from miniatures import write_voc
 from PIL import Image
 
-from spml_core import experiment, losses, methods, models, train
+from spml_core import checkpoints, experiment, losses, methods, metrics, models, protocols, train
+from spml_core.cli import main
 from spml_core.data import labels
 from spml_core.runs import Experiment, Run, protocol, run, run_all, table
 
@@ -436,8 +440,8 @@ def test_interrupted_run_is_absent_and_trained_anew(small, tmp_path, monkeypatch
     assert not [path for path in root.iterdir() if path.name.startswith("folder-")]
     monkeypatch.setattr(train, "fit", fit)
     found = run(small(), root=root)
-    assert all(file.startswith(found.path.name) or file.endswith(".lock") for file in tree(root))
-    assert not [path for path in (root / "partial").iterdir() if path.is_dir()]
+    assert all(file.startswith(found.path.name) for file in tree(root))
+    assert sorted(path.name for path in root.iterdir()) == [".locks", found.path.name]
 
 
 @pytest.mark.parametrize("file", ["save_file", "save_weights", "write_json"])
@@ -456,7 +460,7 @@ def test_crash_while_writing_leaves_no_run(small, tmp_path, monkeypatch, file):
 
 
 def _killed(experiment, root):
-    average_precision, calls = train.metrics.average_precision, []
+    average_precision, calls = metrics.average_precision, []
 
     def die(*args):
         calls.append(args)
@@ -464,7 +468,7 @@ def _killed(experiment, root):
             os.kill(os.getpid(), signal.SIGKILL)
         return average_precision(*args)
 
-    train.metrics.average_precision = die
+    metrics.average_precision = die
     run(experiment, root=root, progress=False)
 
 
@@ -492,7 +496,7 @@ def test_killed_run_is_trained_anew_and_once_by_two_processes(small, tmp_path):
     victim.start()
     victim.join(120)
     assert victim.exitcode == -signal.SIGKILL
-    assert [path.name for path in root.iterdir()] == ["partial"]
+    assert sorted(path.name for path in root.iterdir()) == [".locks", "partial"]
     assert [path for path in (root / "partial").iterdir() if path.is_dir()]
 
     barrier = spawn.Barrier(2)
@@ -505,7 +509,73 @@ def test_killed_run_is_trained_anew_and_once_by_two_processes(small, tmp_path):
     lines = log.read_text().splitlines()
     assert lines.count("trained") == 1 and len(lines) == 3 and lines[1] == lines[2]
     assert lines[1].endswith("True")
-    assert not [path for path in (root / "partial").iterdir() if path.is_dir()]
+    assert not (root / "partial").exists()
+
+
+def test_a_failure_leaves_its_traceback_and_nothing_else(small, tmp_path):
+    with pytest.raises(FloatingPointError):
+        run(small(lr=1e30), root=tmp_path, progress=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".locks", "failed"]
+    assert not list((tmp_path / ".locks").iterdir())
+    (log,) = (tmp_path / "failed").iterdir()
+    text = log.read_text()
+    assert "Traceback" in text and "FloatingPointError: the loss of method 'an'" in text
+    assert json.loads(text[text.rindex("\n{") :]).keys() == {"images", "classes"}
+
+
+def test_the_traceback_goes_with_the_failure(small, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "fit", lambda *args, **options: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(small(), root=tmp_path, progress=False)
+    assert (tmp_path / "failed").exists()
+    found = run(small(), root=tmp_path, progress=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".locks", found.path.name]
+
+
+def test_a_folder_is_made_while_its_parent_is_removed(tmp_path):
+    """What two trainings do with `partial` when one begins and another ends."""
+    parent, go_on = tmp_path / "partial", True
+
+    def remove():
+        while go_on:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(remove)
+        try:
+            for n in range(300):
+                checkpoints.make(parent / str(n))
+                (parent / str(n)).rmdir()
+        finally:
+            go_on = False
+
+
+# --- learned nothing ---
+
+
+def test_a_collapsed_network_is_told(small, tmp_path):
+    found = run(small(lr=1e9, epochs=2), root=tmp_path, progress=False)
+    never, same = found.summary["warnings"]
+    start, best = found.history.val_map[0], found.history.val_map[1:].max()
+    assert (
+        f"never rose above that of the untrained network ({start:.2f}; {best:.2f} at best, in 2 epochs)"
+        in never
+    )
+    assert "lr=1e+09" in never and "too short" in never and "all 10 validation images the same scores" in same
+    options = ["--dataset", "folder", "--root", small().root, "-d", "size", "16", "--mode", "end_to_end",
+               "--method", "an", "--backbone", "digits_cnn", "--epochs", "2", "--batch-size", "8"]  # fmt: skip
+    result = CliRunner().invoke(main, ["train", *options, "--lr", "1e9", "--runs-dir", str(tmp_path)])
+    assert result.exit_code == 0 and result.output.count(f"warning: {found.path.name}: ") == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "bce"}])
+def test_a_network_that_learns_is_not(small, tmp_path, options):
+    assert (
+        run(small(**{"epochs": 6, "lr": 1e-2} | options), root=tmp_path, progress=False).summary["warnings"]
+        == []
+    )
 
 
 # --- refused before any work ---
@@ -787,6 +857,31 @@ def test_unknown_protocols_name_the_nearest(names):
         protocol(*names)
 
 
+@pytest.mark.parametrize("name", protocols.PROTOCOLS)
+@pytest.mark.parametrize("dataset", ["voc2012", "coco2014", "nuswide", "cub200"])
+def test_explains_every_protocol(name, dataset):
+    result = CliRunner().invoke(main, ["train", "--protocol", f"{name}:{dataset}", "--explain"])
+    assert result.exit_code == 0 and re.search(
+        rf'^dataset +"{dataset}" +protocol {name}', result.output, re.M
+    )
+
+
+def test_a_protocol_trains_on_a_miniature(tmp_path):
+    names = [f"2008_{n:06d}" for n in range(24)]
+    rows = {name: {"cat": 1, "dog": 1} if n % 3 else {"dog": 1} for n, name in enumerate(names)}
+    parts = {"train": names[:16], "val": names[16:]}
+    write_voc(tmp_path / "voc", {part: {name: rows[name] for name in own} for part, own in parts.items()})
+    runs = tmp_path / "runs"
+    fast = ["-d", "size", "32", "--backbone", "digits_cnn", "-o", "pretrained", "false", "--epochs", "1"]
+    arguments = ["--protocol", "gr:voc2012", "--root", str(tmp_path / "voc"), *fast, "--runs-dir", str(runs)]
+    result = CliRunner().invoke(main, ["train", *arguments])
+    assert result.exit_code == 0, result.output
+    (found,) = runs.glob("voc2012-gr-s0-*")
+    config = Run(found).config
+    assert config["stop_drop"] == 2 and config["val_labels"] == "observed" and config["head_lr_factor"] == 10
+    assert config["data"]["size"] == 32 and config["protocol"] == "cole2021"
+
+
 def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
     """Case 26."""
     from click.testing import CliRunner
@@ -809,7 +904,12 @@ def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "option, text", [(["-o", "emma", "1"], "emma.*ema"), (["--protocol", "grr"], "'gr'")]
+    "option, text",
+    [
+        (["-o", "emma", "1"], "emma.*ema"),
+        (["--protocol", "grr"], "'gr'"),
+        (["--protocol", "gr"], "gr:voc2012"),
+    ],
 )
 def test_unknown_settings_on_the_command_line(option, text):
     from click.testing import CliRunner
@@ -836,13 +936,13 @@ def test_unknown_labels_do_not_count(small, tmp_path, monkeypatch):
         return dataclasses.replace(dataset, parts=parts, fingerprint="masked")
 
     monkeypatch.setattr(data, "load", masked)
-    average_precision = train.metrics.average_precision
+    average_precision = metrics.average_precision
 
     def spy(scores, full, known=None):
         given.append(known)
         return average_precision(scores, full, known)
 
-    monkeypatch.setattr(train.metrics, "average_precision", spy)
+    monkeypatch.setattr(metrics, "average_precision", spy)
     wanted = small(data={"size": 16, "unlabeled": "keep"})
     found = run(wanted, root=tmp_path, progress=False)
     assert len(given) == 3 and all(np.array_equal(k, np.arange(10)[:, None] > np.arange(3)) for k in given)

@@ -14,10 +14,9 @@ import optuna
 import pytest
 import yaml
 from click.testing import CliRunner
-from filelock import FileLock
 from test_runs import paint
 
-from spml_core import search, space, train
+from spml_core import locks, search, space, train
 from spml_core.cli import main
 from spml_core.runs import protocol
 from spml_core.search import Space, read
@@ -88,7 +87,7 @@ def test_read(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("experiment: {methd: em}\nspace: {lr: [1, 2]}", "'methd'.*like method"),
+        ("experiment: {methd: em}\nspace: {lr: [1, 2]}", "'methd'.*did you mean 'method'"),
         ("experiment: {seed: 3}\nspace: {lr: [1, 2]}", "'seed'"),
         ("space: {learning_rate: [1, 2]}", "'learning_rate'"),
         ("space: {lr: []}", "lr.*no choices"),
@@ -109,6 +108,55 @@ def test_read(tmp_path):
 def test_a_file_that_is_refused(tmp_path, text, message):
     with pytest.raises(ValueError, match=f"mine.yaml.*{message}|no place.*{message}|{message}"):
         read(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (
+            "spaec: {lr: [1]}",
+            "the file does not say 'space'; no field 'spaec' of a search: did you mean 'space'",
+        ),
+        ("space: {lr: [1]}\nsampler: gird", "sampler is 'gird': did you mean 'grid'? Use grid or tpe"),
+        ("space: {lr: [1]}\ntrials: many", "trials is 'many': give a whole number, at least 1"),
+        (
+            "space: {lr: 1e-3}",
+            "space.lr is 0.001: give a list of choices, or {low: 1e-4, high: 1e-1, log: true}",
+        ),
+        (
+            "space: {lr: {low: 1, hihg: 2}}",
+            "space.lr does not say 'high'; no field 'hihg' of space.lr: did you",
+        ),
+        ("space: {lr: {low: a, high: 2}}", "space.lr.low is 'a': give a number"),
+        ("space: {lr: {low: 1, high: 2, log: maybe}}", "space.lr.log is 'maybe': give true or false"),
+        ("space: {lr: {low: 2, high: 1}}", "space.lr: low must be below high"),
+        ("space: {}", "space is empty"),
+        ("space: [lr]", "space is ['lr']: give names and values"),
+        ("space: {lr: [1]}\nexperiment: 3", "experiment is 3: give names and values"),
+        ("space: {lr: [1]}\nexperiment: {seed: 3}", "'seed' is not for a file"),
+        ("name: a b\nspace: {lr: [1]}", "name is 'a b': use letters"),
+        ("a: 1\nb: [", "is not YAML, line 2"),
+        ("", "is empty: it must hold"),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line_of_its_own_words(tmp_path, text, told):
+    file = write(tmp_path, text)
+    with pytest.raises(ValueError) as raised:
+        read(file)
+    said = str(raised.value)
+    assert said.startswith(str(file)) and told in said and "\n" not in said
+    assert not re.search("pydantic|Input should|function-after|Value error|Extra inputs", said)
+
+
+def test_a_preset_is_no_search_file_nor_the_reverse(tmp_path):
+    file = write(tmp_path, "dataset: digits\nlr: 1e-3")
+    with pytest.raises(ValueError, match=f"is a preset.*spml train --preset {re.escape(str(file))}"):
+        read(file)
+    file = write(tmp_path, "experiment: {method: em}\nspace: {lr: [1e-3]}")
+    with pytest.raises(ValueError, match=f"is a search file: `spml search {re.escape(str(file))}`"):
+        space.read_preset(file)
+    result = CliRunner().invoke(main, ["train", "--preset", str(file)])
+    assert result.exit_code == 2 and "is a search file" in result.output
 
 
 def test_no_such_file_lists_those_of_the_package():
@@ -277,7 +325,7 @@ def test_pruned(plan, tmp_path, monkeypatch):
     assert found.counts == {"complete": 2, "pruned": 2, "failed": 0}
     assert all(list(values) == [1] for values in seen.values()) and len(seen) == 4
     assert len([path for path in tmp_path.iterdir() if path.name.startswith("folder")]) == 3
-    assert not [path for path in (tmp_path / "partial").iterdir() if path.is_dir()]
+    assert not (tmp_path / "partial").exists()
     assert [t.state.name for t in trials(tmp_path)] == ["PRUNED", "COMPLETE", "PRUNED", "COMPLETE"]
 
 
@@ -307,14 +355,13 @@ def test_another_search_of_the_same_name_is_refused(plan, tmp_path, fixed):
         ({"experiment": fixed | {"epochs": 1}}, "experiment"),
         ({"seeds": 2}, "seeds"),
     ):
-        with pytest.raises(ValueError, match=f"another {what}:"):
+        with pytest.raises(ValueError, match=f"another {what}:.*delete .*small.journal;"):
             search.search(plan(**change), root=tmp_path, progress=False)
     assert search.search(plan(trials=2, test_seeds=1), root=tmp_path, progress=False).counts["complete"] == 2
 
 
 def test_two_at_once_on_one_journal_are_refused(plan, tmp_path):
-    (tmp_path / "search").mkdir()
-    with FileLock(tmp_path / "search" / "small.lock"), pytest.raises(ValueError, match="another process"):
+    with locks.alone(tmp_path, "search-small"), pytest.raises(ValueError, match="another process"):
         search.search(plan(), root=tmp_path, progress=False)
 
 

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from spml_core.cli.text import table, values
+from spml_core.cli.text import table, values, warned
 
 
 @click.command()
@@ -62,4 +62,5 @@ def _report(found, runs_dir: str) -> str:
         f"validation mAP {found.val_map:.2f} ({first['val_labels']} labels, {found.space.seeds} seed(s)), by which it "
         f"was chosen\ntest mAP {shown} ({len(maps)} seed(s))\n"
         f"spml train --preset {found.preset}{'' if runs_dir == 'runs' else f' --runs-dir {runs_dir}'}"
+        + (f"\n{doubts}" if (doubts := warned(found.runs)) else "")
     )

@@ -12,6 +12,13 @@ def table(rows: list[tuple[str, ...]]) -> str:
     return "\n".join("  ".join(row).rstrip() for row in cells)
 
 
+def warned(runs) -> str:
+    """A line for each sign that a training learned nothing."""
+    return "\n".join(
+        f"warning: {run.path.name}: {text}" for run in runs for text in run.summary.get("warnings", [])
+    )
+
+
 def values(pairs: tuple[tuple[str, str], ...]) -> dict:
     """Command-line text as JSON where it is JSON ("[0, 1]", "1e-4", "false", "null"), else as text."""
     import json

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from spml_core.cli.text import table, values
+from spml_core.cli.text import table, values, warned
 
 
 @click.command()
@@ -44,6 +44,8 @@ from spml_core.cli.text import table, values
               help="Any other field of an experiment, e.g. -o flip true -o ema 0.9997; repeatable.")  # fmt: skip
 @click.option("--explain", is_flag=True, help="Print every effective value, train nothing.")
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of all runs.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Processes, for several experiments.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Train again what exists.")
 def train(
     methods,
@@ -55,6 +57,7 @@ def train(
     manifest,
     runs_dir,
     force,
+    jobs,
     protocol,
     preset,
     others,
@@ -73,8 +76,10 @@ def train(
     joined by ";". What was interrupted goes on from its last epoch when it is asked for again. On several GPUs:
     torchrun --nproc-per-node 4 --no-python spml train ...
     """
-    from spml_core.distributed import rank
-    from spml_core.executors import RunFailures
+    from contextlib import nullcontext
+
+    from spml_core import executors
+    from spml_core.distributed import rank, world_size
     from spml_core.runs import Experiment, run_all
 
     try:
@@ -91,10 +96,15 @@ def train(
             for experiment in experiments:
                 click.echo(_explained(experiment, protocol, fields | values(others)))
             return
-        runs = run_all(experiments, root=runs_dir, fresh=force)
+        if jobs > 1 and world_size() > 1:
+            raise ValueError(
+                "--jobs trains several experiments at once, torchrun one on several GPUs: use either"
+            )
+        with executors.processes(jobs) if jobs > 1 else nullcontext() as executor:
+            runs = run_all(experiments, executor, runs_dir, fresh=force)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    except (OSError, RunFailures) as error:
+    except (OSError, executors.RunFailures) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         click.echo("interrupted; the same command goes on from the last finished epoch", err=True)
@@ -105,6 +115,8 @@ def train(
         click.echo(f"\n{run.path}")
         click.echo(run.history.round({"train_loss": 4, "val_map": 2, "seconds": 1}).to_string(index=False))
     click.echo(f"\n{_data(runs[0])}\n\n{_results(methods, runs, len(seeds))}")
+    if doubts := warned(runs):
+        click.echo(f"\n{doubts}")
 
 
 def _observe(drop, weights, manifest) -> dict | None:
@@ -121,7 +133,7 @@ def _fields(protocol: str | None, preset: str | None, data, others, fields: dict
     import dataclasses
     import difflib
 
-    from spml_core import runs, space
+    from spml_core import protocols, runs, space
     from spml_core.methods.presets import DATASETS
 
     given = {name: value for name, value in fields.items() if value is not None}
@@ -135,9 +147,14 @@ def _fields(protocol: str | None, preset: str | None, data, others, fields: dict
     base = {} if preset is None else space.read_preset(preset)
     if protocol is not None:
         name, published = _named(protocol)
+        protocols.source(name)  # raises if there is no such
         dataset = (base | given).get("dataset", published)
-        if dataset is not None:
-            base = {"dataset": dataset} | base
+        if dataset in (None, "digits"):
+            raise ValueError(
+                f"the papers trained on photographs: say on which, as --protocol {name}:voc2012 does "
+                f"({', '.join(DATASETS)}), or with --dataset"
+            )
+        base = {"dataset": dataset} | base
         base = runs.protocol(name, published or (dataset if dataset in DATASETS else None)) | base
     return base | given | {"data": base.get("data", {}) | values(data)}
 

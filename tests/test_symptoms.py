@@ -1,0 +1,40 @@
+"""A training that learned nothing is told, one that learned is not; tests/test_runs.py has real ones."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from spml_core import symptoms
+from spml_core.runs import Experiment
+
+
+@pytest.mark.parametrize(
+    "maps, scores, told",
+    [
+        ([15.0, 15.1], [[1.0], [2.0]], []),
+        ([15.0, 15.0], [[1.0], [2.0]], ["never rose"]),
+        ([15.0, 14.0, 16.0], [[1.0, 2.0], [1.0, 2.5]], []),  # one class of two may be the same everywhere
+        ([15.0, 16.0], [[3.0, 2.0], [3.0, 2.0]], ["the same scores"]),
+        ([15.0, 16.0], [[3.0, 2.0]], []),  # one image
+    ],
+)
+def test_symptoms(maps, scores, told):
+    logits = [np.array(scores)] * len(maps)
+    fitted = SimpleNamespace(history=[{"val_map": m} for m in maps], val_logits=logits, best_epoch=1)
+    found = symptoms.of(fitted, Experiment().resolved(), num_train=4000)
+    assert len(found) == len(told) and all(part in text for part, text in zip(told, found, strict=True))
+    assert not any("too short" in text for text in found) or len(maps) == 2
+
+
+def test_the_second_phase_is_compared_with_the_first():
+    def phase(*maps):
+        logits = [np.array([[1.0], [2.0]])] * len(maps)
+        return SimpleNamespace(history=[{"val_map": m} for m in maps], val_logits=logits, best_epoch=1)
+
+    experiment = Experiment(linear_epochs=1).resolved()
+    assert symptoms.of(phase(40.0, 41.0), experiment, 4000, phase(20.0, 40.0)) == []
+    (said,) = symptoms.of(phase(40.0, 39.0), experiment, 4000, phase(20.0, 40.0))
+    assert "above that of the first phase (40.00; 39.00" in said
+    (said,) = symptoms.of(phase(18.0, 39.0), experiment, 4000, phase(20.0, 18.0))
+    assert said.startswith("first phase: ") and "untrained network (20.00" in said
