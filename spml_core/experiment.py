@@ -117,6 +117,9 @@ class Experiment:
         Raises:
             ValueError: a name, option or value that cannot be; raised before any work.
         """
+        for name in ("dataset", "method", "protocol", "val_labels", "mode", "backbone"):
+            if not isinstance(value := getattr(self, name), str | None):
+                raise ValueError(f"{name} is a name, got {value!r}")
         data.check_name(self.dataset)
         # The number of classes is not known yet: large enough for any expected number of positives.
         chosen = methods.build(self.method, num_classes=10_000, num_examples=1, **self.params)

@@ -155,8 +155,8 @@ def read(file: str | Path, changes: dict | None = None) -> Space:
     if not path.is_file():
         path = SHIPPED / f"{file}.yaml"
     if not path.is_file():
-        meant = _meant(str(file), shipped())
-        raise ValueError(f"no search file {file}: {meant}Those of the package are {_listed(shipped())}")
+        near = _near(str(file), shipped())
+        raise ValueError(f"no search file {file}{near} Those of the package are {_listed(shipped())}")
     content = load_yaml(path)
     if "space" not in content and set(content) & set(_FIELDS) and not set(content) - set(_FIELDS):
         raise ValueError(
@@ -188,12 +188,12 @@ def _told(error: dict, content: dict) -> str:
     match kind:
         case "extra_forbidden":
             of = place if len(where) == 3 else "a search"
-            return f"no field {where[-1]!r} of {of}: {_meant(where[-1], known)}There are {_listed(known)}"
+            return f"no field {where[-1]!r} of {of}{_near(where[-1], known)} There are {_listed(known)}"
         case "missing":
             return f"{place if len(where) == 3 else 'the file'} does not say {where[-1]!r}"
         case "literal_error":
             known = get_args(Space.model_fields[where[-1]].annotation)
-            return f"{place} is {got!r}: {_meant(str(got), known)}Use {' or '.join(known)}"
+            return f"{place} is {got!r}{_near(str(got), known)} Use {' or '.join(known)}"
         case "dict_type":
             example = "{lr: [1e-3, 1e-4]}" if where == ["space"] else "{lr: 1e-3}"
             return f"{place} is {got!r}: give names and values, such as {example}"
@@ -210,9 +210,10 @@ def _told(error: dict, content: dict) -> str:
     return f"{place}: {error['msg']}"
 
 
-def _meant(name: str, known) -> str:
+def _near(name: str, known) -> str:
+    """The nearest names, if any is near: the end of a sentence in any case."""
     near = difflib.get_close_matches(name, known, n=2)
-    return f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return f": did you mean {' or '.join(map(repr, near))}?" if near else "."
 
 
 def _listed(names) -> str:
@@ -276,7 +277,7 @@ def _check_names(fields: dict) -> None:
             )
         if name not in _FIELDS:
             raise ValueError(
-                f"no field {name!r} of an experiment: {_meant(name, _FIELDS)}There are {_listed(_FIELDS)}"
+                f"no field {name!r} of an experiment{_near(name, _FIELDS)} There are {_listed(_FIELDS)}"
             )
 
 

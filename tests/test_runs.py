@@ -909,6 +909,8 @@ def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
         (["-o", "emma", "1"], "emma.*ema"),
         (["--protocol", "grr"], "'gr'"),
         (["--protocol", "gr"], "gr:voc2012"),
+        (["-o", "params", "1"], "--param"),
+        (["-o", "backbone", "3"], "backbone is a name, got 3"),
     ],
 )
 def test_unknown_settings_on_the_command_line(option, text):

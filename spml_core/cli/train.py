@@ -139,7 +139,11 @@ def _fields(protocol: str | None, preset: str | None, data, others, fields: dict
     given = {name: value for name, value in fields.items() if value is not None}
     known = [f.name for f in dataclasses.fields(runs.Experiment)]
     for name, value in values(others).items():
-        if name not in known or name in ("method", "params", "seed", "data", "root"):
+        if name in ("method", "params", "seed", "data", "root"):
+            raise ValueError(
+                f"-o {name}: it has an option of its own, --{'param' if name == 'params' else name}"
+            )
+        if name not in known:
             near = difflib.get_close_matches(name, known, n=2)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
             raise ValueError(f"-o {name}: no such field. {hint}There are: {', '.join(known)}")
