@@ -37,10 +37,10 @@ class RunFailures(ExceptionGroup):
 
 def processes(number: int) -> ProcessPoolExecutor:
     """A pool of processes on this machine: spawned, since torch does not survive a fork, and gone with their parent."""
-    return ProcessPoolExecutor(number, mp_context=get_context("spawn"), initializer=_end_at_once)
+    return ProcessPoolExecutor(number, mp_context=get_context("spawn"), initializer=end_at_once)
 
 
-def _end_at_once() -> None:
+def end_at_once() -> None:
     """In a worker: at Ctrl-C, or else it would begin what the pool has queued; and when the parent was killed, or else
     it would wait for it for ever. Trainings go on from their last epoch."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
