@@ -117,6 +117,8 @@ def _robust(x: str, q: float, floor: str = "") -> str:
     if q == 0:
         inside = x.strip("()")
         return rf"-\log({inside}{floor})"
+    if q == 1:
+        return f"1 - {x}"
     return rf"\frac{{1 - {x}^{{{_number(q)}}}}}{{{_number(q)}}}"
 
 

@@ -29,7 +29,9 @@ def label_loss(method: Method, step: Step) -> Callable[..., Tensor]:
     """
     h, name = method.hyperparameters, method.name
     if name in WITHOUT_CURVE:
-        raise ValueError(f"the loss of {name} depends on estimates that training learns: it has no curve over p")
+        raise ValueError(
+            f"the loss of {name} depends on estimates that training learns: it has no curve over p"
+        )
     constants = {k: h[k] for k in ("q1", "q2", "q3", "log_floor", "alpha", "beta", "base") if k in h}
     index = step.index
     if name == "gr":
@@ -52,7 +54,9 @@ def label_loss(method: Method, step: Step) -> Callable[..., Tensor]:
         return lambda z, s, reduction="mean": chosen(z, s, k=method.count(z, step), reduction=reduction)
     if name == "ll_cp":
         corrected = method.corrected.index_select(0, index)
-        return lambda z, s, reduction="mean": losses.an(z, losses.as_positive(s, corrected), reduction=reduction)
+        return lambda z, s, reduction="mean": losses.an(
+            z, losses.as_positive(s, corrected), reduction=reduction
+        )
     if name == "em_apl":
         pseudo = method.pseudo_negative.index_select(0, index)
         if h["positive"]:

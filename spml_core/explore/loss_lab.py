@@ -87,7 +87,7 @@ class LossLab(Panel):
         self._made, self._kept, self._lines, self._ghosts = {}, None, {}, []
         self.method = choice("loss", options, method)
         self.numbers = widgets.VBox()
-        self.epoch = slider(f"epoch, of {NUM_EPOCHS}", 1, 1, NUM_EPOCHS, 1, whole=True)
+        self.epoch = slider(f"epoch, of {NUM_EPOCHS}", NUM_EPOCHS, 1, NUM_EPOCHS, 1, whole=True)
         self.axis = choice("drawn over", [("probability p", "p"), ("logit z", "z")])
         self.at = slider("read out at p =", 0.9, 0.001, 0.999, 0.001)
         self.hold = widgets.ToggleButton(False, description="Hold", tooltip="keep this curve to compare with")
@@ -100,7 +100,9 @@ class LossLab(Panel):
         )
         self.name = widgets.Text("loss-lab", description="file name", style={"description_width": "5em"})
         self.cancel.disabled = True
-        self.bar = widgets.IntProgress(0, 0, NUM_EPOCHS, description="epoch 0", layout={"visibility": "hidden"})
+        self.bar = widgets.IntProgress(
+            0, 0, NUM_EPOCHS, description="epoch 0", layout={"visibility": "hidden"}
+        )
         self.told_to_user, self.table = widgets.HTML(), widgets.HTML()
         fig, self.axes = figures.detached(1, 2, height_to_width=0.75)
         choices = [self.method, self.numbers, self.epoch, self.axis, self.at]
@@ -134,7 +136,10 @@ class LossLab(Panel):
     def experiment(self) -> Experiment:
         """The training of this loss on digits."""
         return Experiment(
-            dataset="digits", method=self.method.value, params=self.hyperparameters.changed(), epochs=NUM_EPOCHS
+            dataset="digits",
+            method=self.method.value,
+            params=self.hyperparameters.changed(),
+            epochs=NUM_EPOCHS,
         )
 
     def as_code(self) -> str:
@@ -195,6 +200,7 @@ class LossLab(Panel):
                 self._ghosts.append((name, line))
         self._lines = draw(self.axes, x, curve, self.method.value, axis)
         self._marks = [ax.axvline(0, color="0.4", lw=0.6, ls="--") for ax in self.axes]
+        self.moves(*self._lines.values(), *self._marks)
         self._range = [(0.0, 0.0)] * 2
         handles, labels = self.axes[0].get_legend_handles_labels()
         self.fig.legend(handles, labels, loc="outside upper center", ncols=2)
@@ -204,7 +210,9 @@ class LossLab(Panel):
         """Axes that hold all there is; they grow while a slider moves and never shrink, so that curves compare."""
         for n, (ax, suffix) in enumerate(zip(self.axes, ("", "_gradient"), strict=True)):
             values = [getattr(curve, kind + suffix) for kind in ("missing", "observed")]
-            values += [line.get_ydata() for name, line in self._ghosts if name.endswith("gradient") == bool(n)]
+            values += [
+                line.get_ydata() for name, line in self._ghosts if name.endswith("gradient") == bool(n)
+            ]
             low = min(self._range[n][0], *(v.min() for v in values))
             high = max(self._range[n][1], *(v.max() for v in values))
             if (low, high) != self._range[n]:
@@ -278,7 +286,9 @@ class LossLab(Panel):
 
     def _reset(self):
         with self.at_once():
-            given = {k: v for k, v in self.hyperparameters.defaults.items() if k in self.hyperparameters.controls}
+            given = {
+                k: v for k, v in self.hyperparameters.defaults.items() if k in self.hyperparameters.controls
+            }
             self._set({k: v for k, v in given.items() if v is not None})
             self._lines, self._ghosts = {}, []
 
@@ -307,7 +317,9 @@ class LossLab(Panel):
             f"one label, no training, epoch {self.epoch.value} of {NUM_EPOCHS}",
         )  # fmt: skip
         where = Path(self.figures_dir) / f"{self.name.value}.pdf"
-        self.told_to_user.value = f"Written: <code>{html.escape(str(where))}</code>, with PNG, CSV and caption"
+        self.told_to_user.value = (
+            f"Written: <code>{html.escape(str(where))}</code>, with PNG, CSV and caption"
+        )
 
     # --- training ---
 
@@ -347,7 +359,9 @@ class LossLab(Panel):
             self.runs.append(run)
         self.bar.value = NUM_EPOCHS
         found = run.summary["test_map"]
-        self.told_to_user.value = f"Trained: test mAP {found:.1f} %, in <code>{html.escape(run.path.name)}</code>"
+        self.told_to_user.value = (
+            f"Trained: test mAP {found:.1f} %, in <code>{html.escape(run.path.name)}</code>"
+        )
         table = records.table(self.runs)
         table["parameters"] = [self._differences(one) for one in self.runs]
         columns = ["method", "parameters", "seed", "val_map", "test_map", "best_epoch"]

@@ -4,6 +4,7 @@ class Mine(Panel):
     def __init__(self):
         fig, ax = figures.detached(width="column")
         (self.line,) = ax.plot(x, x)
+        self.moves(self.line)
         self.power = widgets.FloatSlider(1.0, min=0, max=3, description="power")
         super().__init__(fig, [self.power])
         self.follow(self.power)
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 
 import ipywidgets as widgets
+from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -32,8 +34,8 @@ WIDE = {"description_width": "12em"}  # names are spelled out
 class Panel(widgets.VBox):
     """Controls beside a figure; a subclass says in `update` how the figure follows them.
 
-    The figure belongs to the panel alone (`figures.detached`), its artists are moved, not made anew, and the picture
-    travels as a PNG. A browser sends the next value of a slider when the last one was answered, the newest only: so a
+    The figure belongs to the panel alone (`figures.detached`), its artists are moved (`moves`), not made anew, and the
+    picture travels as a PNG. A browser sends the next value of a slider when the last one was answered, the newest only: so a
     redraw happens at once, and nothing has to be thrown away.
 
     What a callback raises stands in red below the figure, and is raised: the frontend shows it, and a run without a
@@ -44,10 +46,9 @@ class Panel(widgets.VBox):
         draws: how often it was drawn.
     """
 
-    def __init__(
-        self, fig: Figure, controls: Iterable[widgets.Widget], below: Iterable[widgets.Widget] = ()
-    ):
-        self.fig, self.draws, self._held, self._laid_out = fig, 0, False, False
+    def __init__(self, fig: Figure, controls: Iterable[widgets.Widget], below: Iterable[widgets.Widget] = ()):
+        self.fig, self.draws = fig, 0
+        self._held, self._laid_out, self._still, self._moving = False, False, None, []
         FigureCanvasAgg(fig)
         fig.set_dpi(DPI)
         self.picture = widgets.Image(format="png", layout=widgets.Layout(width="100%"))
@@ -89,7 +90,7 @@ class Panel(widgets.VBox):
 
     def lay_out_anew(self) -> None:
         """Let the next redraw make room for what has become wider or narrower."""
-        self._laid_out = False
+        self._laid_out, self._still = False, None
 
     @contextmanager
     def at_once(self):
@@ -117,15 +118,25 @@ class Panel(widgets.VBox):
         text = html.escape(f"{type(error).__name__}: {error}")
         self.trouble.value = f'<pre role="alert" style="color: #b00020; white-space: pre-wrap">{text}</pre>'
 
+    def moves(self, *artists: Artist) -> None:
+        """Name artists that `update` moves: while nothing else changes, they alone are drawn, over what stays."""
+        for artist in artists:
+            artist.set_animated(True)
+
     def png(self) -> bytes:
         """The figure as it is."""
         canvas = self.fig.canvas
-        if not self._laid_out:
-            self.fig.set_layout_engine("constrained")
-        canvas.draw()
-        if not self._laid_out:  # later draws keep the axes where they are, and take half the time
-            self.fig.set_layout_engine("none")
-            self._laid_out = True
+        if self.fig.stale or self._still is None:  # an artist that moves does not make its figure stale
+            if not self._laid_out:
+                self.fig.set_layout_engine("constrained")
+            canvas.draw()
+            self.fig.set_layout_engine("none")  # the axes stay where they are, and a draw takes half the time
+            self._laid_out, self.fig.stale = True, False
+            self._still = canvas.copy_from_bbox(self.fig.bbox)
+            self._moving = sorted(self.fig.findobj(Artist.get_animated), key=Artist.get_zorder)
+        canvas.restore_region(self._still)
+        for artist in self._moving:
+            artist.axes.draw_artist(artist)
         pixels = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
         file = io.BytesIO()
         pixels.convert("RGB").save(file, "png", compress_level=1)

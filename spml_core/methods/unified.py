@@ -89,7 +89,15 @@ class Unified(Method):
             check_number(name, value, 0, math.inf, "[)")
         check_number("sigma", sigma, 0, math.inf, "()")
         numbers = {"w": w, "b": b, "tau": tau, "annotation_rate": annotation_rate, "weight": weight, "mu": mu}
-        numbers |= {"sigma": sigma, "q1": q1, "q2": q2, "q3": q3, "margin": margin, "gamma": gamma, "lam": lam}
+        numbers |= {
+            "sigma": sigma,
+            "q1": q1,
+            "q2": q2,
+            "q3": q3,
+            "margin": margin,
+            "gamma": gamma,
+            "lam": lam,
+        }
         super().__init__(num_classes, num_examples, **chosen, **numbers)
         probe(self)
 
