@@ -194,11 +194,12 @@ def _unified(h: dict) -> dict[str, str]:
             "entropy": r"p\log p + (1-p)\log(1-p)",
         }[name]
 
+    a = _number(h["annotation_rate"])
     k = {
         "zero": "0",
         "logistic": _logistic(h["w"], h["b"]),
         "threshold": rf"[p > {_number(h['tau'])}]",
-        "annotation_rate": rf"\frac{{(1 - {_number(h['annotation_rate'])})\,p}}{{1 - {_number(h['annotation_rate'])}\,p}}",
+        "annotation_rate": rf"\frac{{(1 - {a})\,p}}{{1 - {a}\,p}}",
     }[h["k_hat"]]
     v = {
         "constant": _number(h["weight"]),

@@ -35,8 +35,8 @@ class Panel(widgets.VBox):
     """Controls beside a figure; a subclass says in `update` how the figure follows them.
 
     The figure belongs to the panel alone (`figures.detached`), its artists are moved (`moves`), not made anew, and the
-    picture travels as a PNG. A browser sends the next value of a slider when the last one was answered, the newest only: so a
-    redraw happens at once, and nothing has to be thrown away.
+    picture travels as a PNG. A browser sends the next value of a slider when the last one was answered, and the newest
+    only: so a redraw happens at once, and nothing has to be thrown away.
 
     What a callback raises stands in red below the figure, and is raised: the frontend shows it, and a run without a
     screen fails. Without a screen, or where the widget is not available, the output's picture stands for it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 
@@ -41,16 +42,13 @@ class Unified(Method):
             them. tau and annotation_rate in [0, 1], weight, q1, q2, q3 and gamma >= 0, sigma > 0.
     """
 
-    K_HATS = ("zero", "logistic", "threshold", "annotation_rate")
-    WEIGHTS = ("constant", "gaussian", "threshold")
     FOR_TRUE = ("cross_entropy", "robust", "focal", "squared")
-    FOR_FALSE = ("cross_entropy", "robust", "focal", "squared", "hill", "entropy")
-    CHOICES = {
-        "k_hat": K_HATS,
-        "v": WEIGHTS,
+    CHOICES: ClassVar = {
+        "k_hat": ("zero", "logistic", "threshold", "annotation_rate"),
+        "v": ("constant", "gaussian", "threshold"),
         "l1": FOR_TRUE,
         "l2": (*FOR_TRUE, "entropy"),
-        "l3": FOR_FALSE,
+        "l3": (*FOR_TRUE, "hill", "entropy"),
     }
 
     def __init__(
