@@ -134,7 +134,7 @@ class RunBrowser(Panel):
         self.threshold = slider("threshold on p", threshold, 0, 1, 0.01)
         self.again = widgets.Button(description="Look again", tooltip="read the folder of runs again")
         self.readout, self.note = widgets.HTML(), widgets.HTML()
-        fig, axes = figures.detached(2, 2, height_to_width=0.6)
+        fig, axes = figures.detached(2, 2, height_to_width=0.62)
         self.axes = axes.ravel()
         controls = [self.list, self.list.compare, self.class_name, self.epoch, self.threshold]
         super().__init__(fig, [*controls, *[self.again] * (not self._given)], [self.readout, self.note])
@@ -244,22 +244,21 @@ class RunBrowser(Panel):
         self.lay_out_anew()
 
     def _explain(self, runs):
-        """The legends."""
-        scores, buckets, distance, rates = self.axes
-        groups = dict(zip(scores.get_legend_handles_labels()[1], scores.patches, strict=False))
-        short = {label.split(" (")[0]: patch for label, patch in reversed(groups.items())}
-        if len(runs) == 2:
-            short[f"outlines: {name_of(runs[1])}"] = Line2D([], [], color="0.3", lw=1.2)
-        scores.legend(short.values(), short, loc="upper center", fontsize="small")
+        """The legends, each above its picture, where nothing moves."""
         gray = {"color": "0.3", "lw": 1}
-        known = [Line2D([], [], ls=":", label="false negatives of all missing", **gray)]
+        groups = [*reversed(self._drawn[0]["histogram"].items())]
+        shown = [(steps, name) for name, steps in groups]
+        if len(runs) == 2:
+            shown.append((Line2D([], [], **gray), f"outlines: {name_of(runs[1])}"))
+        known = [(Line2D([], [], ls=":", **gray), "of all missing labels")]
         if any(run.config["method"] == "gr" for run in runs):
-            known.append(Line2D([], [], ls="--", label=r"$\hat k(p)$ that GR uses", **gray))
-        buckets.legend(handles=known, loc="upper left", fontsize="small")
-        distance.legend(loc="lower right", fontsize="small")
-        lines = [Line2D([], [], ls=line, label=name, **gray) for name, line in RATES.items()]
-        lines.append(Line2D([], [], ls="--", label="precision of a guess", color="0.3", lw=0.7))
-        rates.legend(handles=lines, loc="upper left", fontsize="small")
+            known.append((Line2D([], [], ls="--", **gray), r"$\hat k(p)$ that GR uses"))
+        named = [*zip(*self.axes[2].get_legend_handles_labels(), strict=True)]
+        lines = [(Line2D([], [], ls=line, **gray), name) for name, line in RATES.items()]
+        lines.append((Line2D([], [], ls="--", color="0.3", lw=0.7), "precision of a guess"))
+        for ax, entries in zip(self.axes, (shown, known, named, lines), strict=True):
+            place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "columnspacing": 1}
+            ax.legend(*zip(*entries, strict=True), ncols=len(entries), fontsize="small", **place)
 
     @staticmethod
     def colors(runs: list[Run]) -> list[str]:
