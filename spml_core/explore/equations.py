@@ -10,14 +10,14 @@ def equations(method: Method, step: Step) -> dict[str, str]:
     h, name = method.hyperparameters, method.name
     floor = f" + {_plain(h['log_floor'])}" if h.get("log_floor") else ""
     true, false = rf"-\log(p{floor})" if floor else r"-\log p", rf"-\log(1-p{floor})"
-    entropy = rf"p\log(p{floor}) + (1-p)\log(1-p{floor})" if floor else r"p\log p + (1-p)\log(1-p)"
+    entropy = rf"p\,\log(p{floor}) + (1-p)\,\log(1-p{floor})" if floor else r"p\,\log p + (1-p)\,\log(1-p)"
     plain = {"observed": true, "missing": false}
     if name in ("gr", "gr_trainable"):
         now = h if name == "gr_trainable" else method.at(step)
         q3 = method.q3_at(step) if name == "gr" else h["q3"]
         return {
             "observed": _robust("p", h["q1"], floor),
-            "missing": r"v\,(\hat k L_2 + (1-\hat k) L_3)",
+            "missing": r"v\,(\hat k\,L_2 + (1-\hat k)\,L_3)",
             r"\hat k": _logistic(now["w"], now["b"]),
             "v": _gaussian(now["mu"], now["sigma"]),
             "L_2": _robust("p", h["q2"], floor),
@@ -28,12 +28,12 @@ def equations(method: Method, step: Step) -> dict[str, str]:
     if name == "iun":
         return plain | {"missing": "0"}
     if name in ("wan", "dw"):
-        weight = rf"\tfrac{{1}}{{{method.num_classes - 1}}}" if h["weight"] is None else _number(h["weight"])
+        weight = rf"\frac{{1}}{{{method.num_classes - 1}}}" if h["weight"] is None else _number(h["weight"])
         return plain | {"missing": rf"-{weight}\,\log(1-p{floor})"}
     if name in ("an_ls", "n_ls"):
         s, rest = _number(h["smoothing"]), _number(1 - h["smoothing"])
-        missing = rf"-{rest}\log(1-p{floor}) - {s}\log(p{floor})"
-        observed = rf"-{rest}\log(p{floor}) - {s}\log(1-p{floor})" if name == "an_ls" else true
+        missing = rf"-{rest}\,\log(1-p{floor}) - {s}\,\log(p{floor})"
+        observed = rf"-{rest}\,\log(p{floor}) - {s}\,\log(1-p{floor})" if name == "an_ls" else true
         return {"observed": observed, "missing": missing}
     if name in ("em", "ent_min"):
         sign = "" if name == "em" else "-"
@@ -68,7 +68,7 @@ def equations(method: Method, step: Step) -> dict[str, str]:
         return plain | {"missing": rf"{false};\ {fate}\ \mathrm{{for}}\ {100 * share:.3g}{of}"}
     if name == "em_apl":
         beta = _number(h["beta"])
-        soft = rf"-{beta}\,(s\log(p{floor}) + (1-s)\log(1-p{floor}))"
+        soft = rf"-{beta}\,(s\,\log(p{floor}) + (1-s)\,\log(1-p{floor}))"
         return {
             "observed": true,
             "missing": rf"{_number(h['alpha'])}\,({entropy})",
@@ -123,14 +123,17 @@ def _robust(x: str, q: float, floor: str = "") -> str:
 
 
 def _focal(claim: str, other: str, gamma: float) -> str:
-    log = rf"\log {claim}" if claim.startswith("p") else rf"\log{claim}"
-    return rf"-{log}" if gamma == 0 else rf"-{other}^{{{_number(gamma)}}} {log}"
+    log = rf"\log{'' if claim.startswith('(') else ' '}{claim}"
+    return f"-{log}" if gamma == 0 else rf"-{other}^{{{_number(gamma)}}}\,{log}"
 
 
 def _margin(gamma: float, margin: float) -> str:
-    if margin == 0:
-        return _focal("p", "(1-p)", gamma)
-    return rf"{_focal('p_m', '(1-p_m)', gamma)},\ p_m = \sigma(z - {_number(margin)})"
+    """Focal margin on a label claimed true; `_shift` says what p_m is."""
+    return _focal("p_m", "(1-p_m)", gamma) if margin else _focal("p", "(1-p)", gamma)
+
+
+def _shift(margin: float) -> dict[str, str]:
+    return {"p_m": rf"\sigma(z - {_number(margin)})"} if margin else {}
 
 
 def _hill(lam: float) -> str:
@@ -140,38 +143,41 @@ def _hill(lam: float) -> str:
 def _weighted(name: str, h: dict) -> dict[str, str]:
     """Losses whose missing labels are negatives, weighed by p."""
     if name == "focal":
-        balance = ("", "") if h["alpha"] is None else (_number(h["alpha"]), _number(1 - h["alpha"]))
-        return {
-            "observed": balance[0] + _focal("p", "(1-p)", h["gamma"]),
-            "missing": balance[1] + _focal("(1-p)", "p", h["gamma"]),
+        found = {
+            "observed": _focal("p", "(1-p)", h["gamma"]),
+            "missing": _focal("(1-p)", "p", h["gamma"]),
         }
+        if h["alpha"] is None:
+            return found
+        weights = {"observed": h["alpha"], "missing": 1 - h["alpha"]}
+        return {kind: rf"{_number(weights[kind])}\cdot({term})" for kind, term in found.items()}
     if name == "focal_margin":
         gamma = h["gamma"] if h["gamma_neg"] is None else h["gamma_neg"]
-        return {"observed": _margin(h["gamma"], h["margin"]), "missing": _focal("(1-p)", "p", gamma)}
+        found = {"observed": _margin(h["gamma"], h["margin"]), "missing": _focal("(1-p)", "p", gamma)}
+        return found | _shift(h["margin"])
     if name == "hill":
-        return {"observed": _margin(h["gamma"], h["margin"]), "missing": _hill(h["lam"])}
-    missing = _focal("(1-p)", "p", h["gamma_neg"])
-    if h["margin"]:
-        shifted = rf",\ p_m = \max(p - {_number(h['margin'])}, 0)"
-        missing = _focal("(1-p_m)", "p_m", h["gamma_neg"]) + shifted
-    return {"observed": _focal("p", "(1-p)", h["gamma_pos"]), "missing": missing}
+        found = {"observed": _margin(h["gamma"], h["margin"]), "missing": _hill(h["lam"])}
+        return found | _shift(h["margin"])
+    found = {"observed": _focal("p", "(1-p)", h["gamma_pos"])}
+    if not h["margin"]:
+        return found | {"missing": _focal("(1-p)", "p", h["gamma_neg"])}
+    found["missing"] = _focal("(1-p_m)", "p_m", h["gamma_neg"])
+    return found | {"p_m": rf"\max(p - {_number(h['margin'])}, 0)"}
 
 
 def _corrected(method: Method, step: Step) -> dict[str, str]:
     h = method.hyperparameters
     if method.name == "fm_splc":
         negative = _hill(h["lam"]) if h["negative"] == "hill" else _focal("(1-p)", "p", h["gamma"])
-        observed = _margin(h["gamma"], h["margin"])
-        positive = observed if h["shift_corrected"] else _focal("p", "(1-p)", h["gamma"])
-        names = {"observed": observed, "missing": negative}
+        found = {"observed": _margin(h["gamma"], h["margin"]), "missing": negative} | _shift(h["margin"])
+        positive = found["observed"] if h["shift_corrected"] else _focal("p", "(1-p)", h["gamma"])
     else:
-        names = _base(h["base"])
-        positive = names["observed"]
-    if step.epoch < h["first_epoch"]:
-        return names
-    return names | {
-        r"\mathrm{missing,}\ p > " + _number(h["tau"]) + r"\,:\ L": positive,
-    }
+        found = _base(h["base"])
+        positive = found["observed"]
+    if step.epoch >= h["first_epoch"]:
+        tau = _number(h["tau"])
+        found["missing"] = rf"[p>{tau}]\,({positive}) + [p\leq {tau}]\,({found['missing']})"
+    return found
 
 
 def _base(base: str) -> dict[str, str]:
@@ -191,7 +197,7 @@ def _unified(h: dict) -> dict[str, str]:
             "focal": _margin(h["gamma"], margin) if claim == "p" else _focal(claim, other, h["gamma"]),
             "squared": f"{other}^2",
             "hill": _hill(h["lam"]),
-            "entropy": r"p\log p + (1-p)\log(1-p)",
+            "entropy": r"p\,\log p + (1-p)\,\log(1-p)",
         }[name]
 
     a = _number(h["annotation_rate"])
@@ -207,9 +213,11 @@ def _unified(h: dict) -> dict[str, str]:
         "threshold": rf"{_number(h['weight'])}\,[p \leq {_number(h['tau'])}]",
     }[h["v"]]
     found = {"observed": term(h["l1"], "p", "(1-p)", h["q1"], h["margin"])}
+    if h["l1"] == "focal" or (h["l2"] == "focal" and h["k_hat"] != "zero"):
+        found |= _shift(h["margin"])
     if h["k_hat"] == "zero":
         found |= {"missing": r"v\,L_3", "v": v}
     else:
-        found |= {"missing": r"v\,(\hat k L_2 + (1-\hat k) L_3)", r"\hat k": k, "v": v}
+        found |= {"missing": r"v\,(\hat k\,L_2 + (1-\hat k)\,L_3)", r"\hat k": k, "v": v}
         found["L_2"] = term(h["l2"], "p", "(1-p)", h["q2"], h["margin"])
     return found | {"L_3": term(h["l3"], "(1-p)", "p", h["q3"], 0.0)}

@@ -158,7 +158,7 @@ def slider(name: str, value: float, low: float, high: float, step: float, *, who
         whole: whole numbers only.
     """
     kind = widgets.IntSlider if whole else widgets.FloatSlider
-    readout = {} if whole else {"readout_format": ".4g"}
+    readout = {} if whole else {"readout_format": f".{len(f'{step:g}'.partition('.')[2])}f"}
     return kind(value, min=low, max=high, step=step, description=name, style=WIDE, layout=_width(), **readout)
 
 
