@@ -124,10 +124,25 @@ def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 
         pictures: (height, width) or (height, width, 3) uint8, in the order of the images.
     """
     images, methods = (list(dict.fromkeys(bars[name])) for name in ("image", "method"))
-    size = {"width": "text", "height_to_width": 0.17 * (1 + len(methods)), "squeeze": False}
-    fig, axes = figures.subplots(
-        len(images), 1 + len(methods), **size, width_ratios=[0.7, *[1] * len(methods)]
-    )
+    fig, axes = figures.subplots(len(images), 1 + len(methods), **grid(len(methods)))
+    draw_rows(axes, bars, pictures, threshold)
+    kinds = [kind for kind in KINDS if (bars["kind"] == kind).any()]
+    handles = legend(kinds)
+    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    return fig
+
+
+def grid(num_methods: int) -> dict:
+    """Options of `figures.subplots` for rows of `draw_rows`."""
+    size = {"width": "text", "height_to_width": 0.17 * (1 + num_methods), "squeeze": False}
+    return size | {"width_ratios": [0.7, *[1] * num_methods]}
+
+
+def draw_rows(
+    axes: np.ndarray, bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 0.5
+) -> None:
+    """What `draw` draws, into axes (images, 1 + methods) that are there."""
+    images, methods = (list(dict.fromkeys(bars[name])) for name in ("image", "method"))
     for row, image, picture in zip(axes, images, pictures, strict=True):
         row[0].imshow(picture, cmap="gray_r" if picture.ndim == 2 else None, vmin=0, vmax=255)
         row[0].set_axis_off()
@@ -148,8 +163,9 @@ def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 
         ax.set_title(figures.METHOD_LABELS.get(method, method))
     for ax in axes[-1, 1:]:
         ax.set_xlabel("predicted probability $p$")
-    kinds = [kind for kind in KINDS if (bars["kind"] == kind).any()]
+
+
+def legend(kinds: Sequence[str] = tuple(KINDS)) -> list:
+    """Handles that explain the bars of these kinds, and the cross."""
     handles = [Patch(label=KIND_LABELS[kind], **KINDS[kind]) for kind in kinds]
-    handles.append(Line2D([], [], ls="", marker="x", color=WRONG, ms=3.5, mew=1.2, label="wrong side"))
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
-    return fig
+    return [*handles, Line2D([], [], ls="", marker="x", color=WRONG, ms=3.5, mew=1.2, label="wrong side")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 import ipywidgets as widgets
@@ -92,14 +92,21 @@ class RunList(widgets.VBox):
         other: the run that it is compared with at first; None = no other. `compare`, a dropdown of the same rows, is
             for the panel to show or to leave out.
         rows: how many are seen at once.
+        alike: runs can be compared for which this is equal.
     """
 
     value = traitlets.Any()
     other = traitlets.Any()
 
     def __init__(
-        self, runs: Iterable[Run], chosen: Run | None = None, other: Run | None = None, rows: int = 8
+        self,
+        runs: Iterable[Run],
+        chosen: Run | None = None,
+        other: Run | None = None,
+        rows: int = 8,
+        alike: Callable[[Run], object] = lambda run: None,
     ):
+        self._alike = alike
         self._arranging = False
         wide = widgets.Layout(width="29em")
         self.select = widgets.Select(rows=rows, layout=wide)
@@ -135,6 +142,7 @@ class RunList(widgets.VBox):
         for run in (chosen, other):
             if run is not None and run.path not in found:
                 raise ValueError(f"{run.path.name} is not among the {len(found)} runs of this list")
+        self._kinds = {path: self._alike(run) for path, run in found.items()}
         self._first = (chosen or self.value or next(iter(found.values()))).path
         self._second = None if other is None else other.path
         if self._first not in found:
@@ -151,10 +159,12 @@ class RunList(widgets.VBox):
         fits = [p for p in order if all(word in self.rows[p]["text"].lower() for word in words)]
         keep = {*fits, self._first, self._second}
         options = [(self.rows[p]["text"], p) for p in order if p in keep]
+        self._rows_shown = options
         self._arranging = True
         try:
-            self.select.options, self.compare.options = options, [("no other run", None), *options]
-            self.select.value, self.compare.value = self._first, self._second
+            self.select.options = options
+            self.select.value = self._first
+            self._offer_others()
         finally:
             self._arranging = False
         count = f"{len(fits)} of {len(self.rows)} runs" if words else f"{len(self.rows)} runs"
@@ -162,10 +172,26 @@ class RunList(widgets.VBox):
         self.head.value = f"<pre style='margin: 0 0 0 7px'>{html.escape(self._title)}</pre>"
         self._tell()
 
+    def _offer_others(self) -> None:
+        kind = self._kinds[self._first]
+        others = [pair for pair in self._rows_shown if self._kinds[pair[1]] == kind]
+        options = [("no other run", None), *others]
+        if options != list(self.compare.options):
+            self.compare.options = options
+        if self._second is not None and self._kinds[self._second] != kind:
+            self._second = None
+        self.compare.value = self._second
+
     def _chosen(self, _) -> None:
-        if not self._arranging:
-            self._first, self._second = self.select.value, self.compare.value
-            self._tell()
+        if self._arranging:
+            return
+        self._first, self._second = self.select.value, self.compare.value
+        self._arranging = True
+        try:
+            self._offer_others()
+        finally:
+            self._arranging = False
+        self._tell()
 
     def _tell(self) -> None:
         self.value = self.runs[self._first]

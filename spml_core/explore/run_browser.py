@@ -337,4 +337,5 @@ class RunBrowser(Panel):
     def _look_again(self):
         with self.at_once():
             self._measured.clear()
-            self.list.replace(records.finished(self.root), None, self.list.other)
+            found, other = records.finished(self.root), self.list.other
+            self.list.replace(found, None, other if other in found else None)
