@@ -257,6 +257,8 @@ class LossLab(Panel):
                 )
             pair = value if isinstance(value, tuple | list) else [value] * len(known[name])
             for widget, one in zip(known[name], pair, strict=True):
+                if hasattr(widget, "min"):  # else a slider would take its end for a value beyond it
+                    widget.min, widget.max = min(widget.min, one), max(widget.max, one)
                 widget.value = one
         self.numbers.children = self.hyperparameters.shown()
 
