@@ -145,7 +145,9 @@ class LandscapeViewer(Panel):
             self._start_axes(pair)
             self._shown = key
         cuts = [self.along(surface) for surface in pair]
-        for ax, trace, curve, (steps, rise, at) in zip(self.axes, self._traces, self._curves, cuts, strict=True):
+        for ax, trace, curve, (steps, rise, at) in zip(
+            self.axes, self._traces, self._curves, cuts, strict=True
+        ):
             if (view := (self.elevation.value, self.azimuth.value)) != (ax.elev, ax.azim):
                 ax.view_init(*view)
                 ax.stale = True  # which matplotlib leaves to its own windows
@@ -202,11 +204,17 @@ class LandscapeViewer(Panel):
         return [*dict.fromkeys(found), "0.5"][:2]
 
     def _read_out(self, pair, cuts):
-        head = "<tr><th></th><th>cut at</th><th>highest</th><th>lowest</th><th>at the trained weights</th></tr>"
+        head = (
+            "<tr><th></th><th>cut at</th><th>highest</th><th>lowest</th><th>at the trained weights</th></tr>"
+        )
         rows = ""
         for surface, (_, rise, at) in zip(pair, cuts, strict=True):
             centre = surface.landscape.meta["centre"][self.loss.value]
-            values = {"at": f"{at:+.3f}", "highest": f"{np.nanmax(rise):.8f}", "lowest": f"{np.nanmin(rise):.8f}"}
+            values = {
+                "at": f"{at:+.3f}",
+                "highest": f"{np.nanmax(rise):.8f}",
+                "lowest": f"{np.nanmin(rise):.8f}",
+            }
             values["centre"] = f"{centre:.8f}"
             cells = "".join(f"<td data-value='{key}'>{text}</td>" for key, text in values.items())
             rows += f"<tr><td>{html.escape(surface.label)}</td>{cells}</tr>"

@@ -6,6 +6,7 @@ import html
 import math
 import warnings
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 import ipywidgets as widgets
@@ -80,7 +81,9 @@ def predictions(
         if value not in known:
             raise ValueError(f"unknown {name} {value!r}: use one of {', '.join(known)}")
     if split == "test" and (FILTERS[show][1] or ORDERS[order][1]):
-        raise ValueError("on test images no label is annotated, so none is missing: choose another show or order")
+        raise ValueError(
+            "on test images no label is annotated, so none is missing: choose another show or order"
+        )
     return Predictions(root, runs, compare, dataset, data_root, split, show, order, labels)
 
 
@@ -100,11 +103,13 @@ class Scores:
         if self.observed is None:
             self.missing = np.zeros(self.logits.shape, bool)
 
+    @cached_property
     def loss(self) -> np.ndarray:
         """(N,) binary cross-entropy with the whole truth, mean over the labels that are known."""
         each = -np.where(self.positive, log_expit(self.logits), log_expit(-self.logits)).astype(float)
         return (each * self.known).sum(1) / np.maximum(self.known.sum(1), 1)
 
+    @cached_property
     def ap(self) -> np.ndarray:
         """(N,) average precision of each image's labels; NaN for an image without a positive."""
         with warnings.catch_warnings():
@@ -132,9 +137,9 @@ class Scores:
         if order == "row":
             return np.arange(len(self.probs), dtype=float)
         if order == "loss":
-            return -self.loss()
+            return -self.loss
         if order == "ap":
-            return self.ap()
+            return self.ap
         cells = self.negative if order == "negative" else self.missing
         if column is not None:
             cells = cells & (np.arange(cells.shape[1]) == column)
@@ -172,7 +177,7 @@ class Predictions(Panel):
         self._datasets, self._scores, self._pictures = {}, {}, {}
         if dataset is not None:
             self._datasets[same_images(self.list.value)[:3]] = dataset
-        self._grid, self._widest = None, 0
+        self._shown, self._room, self._widest = None, 0, 0
         self.split = choice("images", [("validation images", "val")])
         self.class_name = choice("class", [("all classes", None)])
         self.show, self.order = choice("show", _words(FILTERS)), choice("sort by", _words(ORDERS))
@@ -251,51 +256,42 @@ class Predictions(Panel):
     # --- drawing ---
 
     def update(self):
-        rows, runs = self.page_rows, self.shown
-        if self._grid is None or self._grid.shape[1] != 1 + len(runs):
-            self._start_axes(len(runs))
-        for ax in self._grid.flat:
-            ax.clear()
-            ax.set_axis_off()
-        if len(rows):
-            self._draw(rows, runs)
-        else:
-            self._grid[0, 0].text(0, 1, "no such image", va="top", transform=self._grid[0, 0].transAxes)
-        self._read_out(rows, runs)
-
-    def _draw(self, rows, runs):
-        first, classes = self.scores(runs[0]), self.list.value.classes
-        names = dict.fromkeys(map(name_of, runs))
-        if len(names) < len(runs):
-            names = [name_of(runs[0]), f"{name_of(runs[1])}, other settings"]
+        rows, runs, classes = self.page_rows, self.shown, self.list.value.classes
+        first, threshold = self.scores(runs[0]), self.threshold.value
+        names = [name_of(run) for run in runs]
+        if len({*names}) < len(runs):
+            names[1] += ", other settings"
         probs = {name: self.scores(run).probs[rows] for name, run in zip(names, runs, strict=True)}
         observed = None if first.observed is None else first.observed[rows]
-        ids = [self.dataset().parts[self.split.value].ids[n] for n in rows]
         told = {"images": [str(n) for n in rows], "classes": classes, "labels": self._labels}
-        threshold = self.threshold.value
-        bars = examples.table(
-            probs, first.positive[rows].astype(int), observed, threshold=threshold, **told
-        )
-        axes = self._grid[: len(rows)]
-        for ax in axes.flat:
-            ax.set_axis_on()
-        examples.draw_rows(axes, bars, self.pictures(rows), threshold)
-        for ax, n, name in zip(axes[:, 0], rows, ids, strict=True):
-            ax.set_title(_short(name), fontsize="small")
-        widest = max(map(len, bars["class"]))
-        if widest > self._widest:
-            self._widest = widest
-            self.lay_out_anew()
+        bars = examples.table(probs, first.positive[rows].astype(int), observed, threshold=threshold, **told)
+        widest = max(map(len, bars["class"]), default=1)
+        room = max(min(self._labels, len(classes)), *first.positive[rows].sum(1), 1)
+        shown = (self.list.value.path, self.split.value, *names)
+        if shown != self._shown or room > self._room or widest > self._widest:
+            self._shown, self._room, self._widest = shown, room, widest
+            self._start_axes(names)
+        self._rows.show(bars, self.pictures(rows), threshold)
+        ids = [self.dataset().parts[self.split.value].ids[n] for n in rows] or ["no such image"]
+        for n, ax in enumerate(self._rows.axes[:, 0]):
+            ax.title.set_text(_short(ids[n]) if n < len(ids) else "")
+        self._read_out(rows, runs)
 
-    def _start_axes(self, number: int):
+    def _start_axes(self, names: list[str]):
         self.fig.clear()
-        options = examples.grid(number)
-        ratios, squeeze = options["width_ratios"], options["squeeze"]
-        self._grid = self.fig.subplots(ROWS, 1 + number, width_ratios=ratios, squeeze=squeeze)
-        handles = examples.legend()
-        self.fig.legend(handles=handles, loc="outside upper center", ncols=len(handles), fontsize="small")
-        self._widest = 0
+        self.fig.set_size_inches(self.fig.get_figwidth(), 0.6 + ROWS * max(1.0, 0.15 * self._room))
+        widths = [0.22 * len(names), *[1] * len(names)]
+        axes = self.fig.subplots(ROWS, len(widths), width_ratios=widths, squeeze=False)
+        self._rows = examples.Rows(axes, [self._room] * ROWS)
+        for ax in axes[:, 0]:
+            ax.set_title("image", fontsize="small", y=1.0)
+        handles = examples.legend([kind for kind in examples.KINDS if self._has(kind)])
+        self.fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+        self.moves(*self._rows.moving(), *(ax.title for ax in axes[:, 0]))
         self.lay_out_anew()
+
+    def _has(self, kind: str) -> bool:
+        return kind not in (("annotated", "missing") if self.split.value == "test" else ("positive",))
 
     def _read_out(self, rows, runs):
         classes, threshold, body = self.list.value.classes, self.threshold.value, ""
@@ -303,20 +299,27 @@ class Predictions(Panel):
         listed = lambda mask: html.escape(", ".join(np.array(classes)[mask])) or "none"  # noqa: E731
         heads = ["image", *(["annotated"] if first.observed is not None else []), "true"]
         heads += [f"{kind}, {name_of(run)}" for run in runs for kind in ("predicted", "loss", "AP")]
-        measured = [(self.scores(run), self.scores(run).loss(), self.scores(run).ap()) for run in runs]
+        measured = [(self.scores(run), self.scores(run).loss, self.scores(run).ap) for run in runs]
         for n in rows:
-            cells = [str(n)] + [listed(first.annotated[n])] * (first.observed is not None) + [listed(first.positive[n])]
+            cells = (
+                [str(n)]
+                + [listed(first.annotated[n])] * (first.observed is not None)
+                + [listed(first.positive[n])]
+            )
             for scores, loss, ap in measured:
                 cells += [listed(scores.probs[n] > threshold), f"{loss[n]:.8f}", f"{ap[n]:.8f}"]
-            body += "".join(f"<td data-value='{h.split(',')[0]}'>{c}</td>" for h, c in zip(heads, cells, strict=True))
-            body = f"{body}</tr><tr>"
+            body += "".join(
+                f"<td data-value='{h.split(',')[0]}'>{c}</td>" for h, c in zip(heads, cells, strict=True)
+            )
+            body += "</tr><tr>"
         count = f"{len(self.rows):,} of {len(first.probs):,} {SPLITS[self.split.value]}"
         if "val_is_train" in self.list.value.config["data"]:
             count += " (which are the training images)"
         head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
         self.readout.value = (
             f"<small>{count}. A cross: on the wrong side of the dotted line.</small>"
-            f"<table style='border-spacing: 1em 0; text-align: left; font-size: 90%'><tr>{head}</tr><tr>{body}</tr></table>"
+            f"<table style='border-spacing: 1em 0; text-align: left; font-size: 90%'>"
+            f"<tr>{head}</tr><tr>{body}</tr></table>"
         )
 
     # --- what the controls do ---
