@@ -27,8 +27,8 @@ def app() -> widgets.Tab:
     os.chdir(os.environ.get("SPML_PROJECT", "."))
     tabs = [Later(make) for make in PANELS.values()]
     page = widgets.Tab(tabs, titles=[*PANELS])
-    page.observe(lambda change: tabs[change["new"] or 0].open(), "selected_index")
-    tabs[0].open()
+    page.observe(lambda change: tabs[change["new"] or 0].show(), "selected_index")
+    tabs[0].show()
     return page
 
 
@@ -39,10 +39,10 @@ class Later(widgets.VBox):
         self.make, self.panel = make, None
         self.told = widgets.HTML("reading ...")
         self.again = widgets.Button(description="Look again")
-        self.again.on_click(lambda _: self.open())
+        self.again.on_click(lambda _: self.show())
         super().__init__([self.told])
 
-    def open(self) -> None:
+    def show(self) -> None:
         """Make the panel, unless it is there."""
         if self.panel is not None:
             return

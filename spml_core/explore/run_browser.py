@@ -204,6 +204,9 @@ class RunBrowser(Panel):
             ax.clear()
         for legend in self.fig.legends[:]:
             legend.remove()
+        scores.set(
+            xlim=(0, 1), yscale="log", ylim=(2e-4, 1.5)
+        )  # first: an empty group leaves nothing to scale by
         self._drawn = []
         for run, one, color, bars, dots, curve in zip(
             runs, found, self.colors(runs), BARS, DOTS, CURVES, strict=False
@@ -226,7 +229,6 @@ class RunBrowser(Panel):
         last = max(len(one.distance) for one in found) - 1
         self._now = [ax.axvline(0, ls="-", lw=0.6, color="0.6", zorder=0) for ax in (distance, rates)]
         scores.set(xlabel="predicted probability $p$", ylabel="share of the group")
-        scores.set(xlim=(0, 1), yscale="log", ylim=(2e-4, 1.5))
         buckets.set(xlim=(0, 1), ylim=(-0.03, 1.03))
         top = np.nanmax([0.05, *(value for one in found for value in one.distance)])
         distance.set(
