@@ -205,8 +205,9 @@ class RunBrowser(Panel):
         for legend in self.fig.legends[:]:
             legend.remove()
         scores.set(
-            xlim=(0, 1), yscale="log", ylim=(2e-4, 1.5)
-        )  # first: an empty group leaves nothing to scale by
+            xlim=(0, 1), ylim=(2e-4, 1.5)
+        )  # before the scale: an empty group leaves nothing to scale by
+        scores.set_yscale("log")
         self._drawn = []
         for run, one, color, bars, dots, curve in zip(
             runs, found, self.colors(runs), BARS, DOTS, CURVES, strict=False
