@@ -252,15 +252,21 @@ class RunBrowser(Panel):
         groups = [*reversed(self._drawn[0]["histogram"].items())]
         shown = [(steps, name) for name, steps in groups]
         if len(runs) == 2:
-            shown.append((Line2D([], [], **gray), f"outlines: {name_of(runs[1])}"))
+            shown.append((Line2D([], [], **gray), f"outline: {name_of(runs[1])}"))
         known = [(Line2D([], [], ls=":", **gray), "of all missing labels")]
         if any(run.config["method"] == "gr" for run in runs):
             known.append((Line2D([], [], ls="--", **gray), r"$\hat k(p)$ that GR uses"))
         named = [*zip(*self.axes[2].get_legend_handles_labels(), strict=True)]
         lines = [(Line2D([], [], ls=line, **gray), name) for name, line in RATES.items()]
-        lines.append((Line2D([], [], ls="--", color="0.3", lw=0.7), "precision of a guess"))
+        lines.append((Line2D([], [], ls="--", color="0.3", lw=0.7), "a guess"))
         for ax, entries in zip(self.axes, (shown, known, named, lines), strict=True):
-            place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "columnspacing": 1}
+            place = {
+                "loc": "lower left",
+                "bbox_to_anchor": (0, 1),
+                "borderaxespad": 0.2,
+                "columnspacing": 0.9,
+            }
+            place |= {"handlelength": 1.4, "handletextpad": 0.5}
             ax.legend(*zip(*entries, strict=True), ncols=len(entries), fontsize="small", **place)
 
     @staticmethod
