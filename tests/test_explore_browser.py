@@ -36,6 +36,7 @@ def opened(request, chromium, tmp_path_factory):
     with driver.server(project, *options) as (url, pid), driver.page(chromium, url) as (page, errors):
         if request.param == "lab":
             page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=120 * SECONDS)
+            page.get_by_text("(ipykernel) | Idle").first.wait_for(timeout=120 * SECONDS)
             page.get_by_role("menuitem", name="Run", exact=True).click()
             page.get_by_role("menuitem", name=re.compile("^Run All Cells")).click()
         panel = page.locator(".spml-panel")
