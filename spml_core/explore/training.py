@@ -32,14 +32,21 @@ class Training:
     def events(self) -> Iterator[tuple[str, object]]:
         """("epoch", row of the history) after each epoch; ("done", path of the run) or ("failed", text) in the end.
 
-        A process that was cancelled or killed ends it without a last word.
+        By then the process is gone. One that was cancelled or killed ends without a last word.
         """
+        last = None
         while True:
             try:
-                yield self._messages.recv()
+                kind, what = self._messages.recv()
             except (EOFError, OSError):
                 break
+            if kind == "epoch":
+                yield kind, what
+            else:
+                last = kind, what
         self.process.join()
+        if last is not None:
+            yield last
 
     def cancel(self) -> None:
         """End the process; returns when it is gone."""
