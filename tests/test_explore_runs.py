@@ -90,9 +90,9 @@ def test_settings_in_words(runs):
 def test_compared_with_what_is_alike(runs):
     alike = lambda one: one.config["epochs"]  # noqa: E731
     listed = RunList(runs.values(), runs["gr"], runs["an"], alike=alike)
-    assert {p for _, p in listed.compare.options} == {None} | {runs[m].path for m in ("an", "gr", "bce")}
+    assert {p for _, p in listed.compare.options} == {""} | {runs[m].path for m in ("an", "gr", "bce")}
     listed.select.value = runs["em"].path
-    assert listed.other is None and {p for _, p in listed.compare.options} == {None, runs["em"].path}
+    assert listed.other is None and {p for _, p in listed.compare.options} == {"", runs["em"].path}
 
 
 def test_nothing_to_show(tmp_path):
@@ -112,7 +112,7 @@ def test_browser_says_what_the_package_computes(root, runs):
     panel.list.select.value = runs["gr"].path
     panel.list.compare.value = runs["em"].path
     for epoch, threshold, name in ((0, 0.5, None), (2, 0.57, "3"), (3, 0.3, "0"), (1, 0.99, None)):
-        panel.epoch.value, panel.threshold.value, panel.class_name.value = epoch, threshold, name
+        panel.epoch.value, panel.threshold.value, panel.class_name.value = epoch, threshold, name or ""
         for n, one in enumerate((runs["gr"], runs["em"])):
             at = min(epoch, 2 if n == 0 else 3)  # a shorter run stays at its end, and says so
             assert told(panel, "epoch")[n] == str(at)
@@ -160,7 +160,7 @@ def test_browser_of_a_run_without_missing_labels(runs):
     panel = run_browser(runs=[runs["bce"], *runs.values()])
     for value in (panel.epoch.min, panel.epoch.max):
         panel.epoch.value = value
-        for name in (None, *runs["bce"].classes):
+        for name in ("", *runs["bce"].classes):
             panel.class_name.value = name
             assert told(panel, "false") == ["0"] and told(panel, "distance") == ["undefined (n=0)"]
     for value in (0, 1):
@@ -173,7 +173,7 @@ def test_browser_walks_through_all_runs(root, runs):
     for one in runs.values():
         panel.list.select.value = one.path
         for other in (None, *runs.values()):
-            panel.list.compare.value = other and other.path
+            panel.list.compare.value = other.path if other else ""
             last = max(records.Run(r.path).history["epoch"].max() for r in panel.shown)
             assert panel.epoch.max == last and len(panel._drawn) == len(panel.shown)
     assert not panel.trouble.value
@@ -298,7 +298,7 @@ def test_predictions_are_sorted_and_filtered(runs):
 def test_bars_are_those_of_the_table(runs, compare):
     panel = predictions(runs=runs.values(), compare=compare and runs[compare])
     panel.list.select.value = runs["an"].path
-    panel.list.compare.value = compare and runs[compare].path
+    panel.list.compare.value = runs[compare].path if compare else ""
     panel.page.value = 3
     rows, shown = panel.page_rows, panel.shown
     assert len(shown) == (2 if compare else 1) and rows.tolist() == [6, 7, 8]
@@ -348,7 +348,7 @@ def test_every_filter_and_order_of_both_splits(runs):
 
 def test_predictions_of_the_same_images_are_compared(runs):
     panel = predictions(runs=runs.values())
-    assert {p for _, p in panel.list.compare.options} >= {None, runs["gr"].path, runs["em"].path}
+    assert {p for _, p in panel.list.compare.options} >= {"", runs["gr"].path, runs["em"].path}
     with pytest.raises(ValueError, match="test images"):
         predictions(runs=runs.values(), split="test", show="missing")
     with pytest.raises(ValueError, match="unknown order 'AP'"):

@@ -17,7 +17,7 @@ from spml_core.records import Run
 
 # Columns of the list: what is shown above them, their width, whether their numbers are right-aligned.
 COLUMNS = {
-    "method": ("method", 14, False),
+    "method": ("method", 13, False),
     "seed": ("seed", 4, True),
     "val_map": ("val", 5, True),
     "test_map": ("test", 5, True),
@@ -34,6 +34,7 @@ ORDERS = {
     "data set and settings": ("settings", False),
     "newest": ("written", True),
 }
+NONE = ""  # the value of "no other run" and "all classes": None would show as an empty line
 SPACE = "\N{NO-BREAK SPACE}"  # a list in a browser drops the plain ones
 STYLE = "<style>.spml-runs select, .spml-runs pre {font-family: monospace; font-size: 12px; line-height: 1.3}</style>"
 
@@ -111,15 +112,15 @@ class RunList(widgets.VBox):
         wide = widgets.Layout(width="29em")
         self.select = widgets.Select(rows=rows, layout=wide)
         self.compare = widgets.Dropdown(description="compare with", style=WIDE, layout=wide)
-        self.order = choice("sort by", [*ORDERS])
+        self.order = choice("sort runs by", [*ORDERS])
         self.words = widgets.Text(
-            placeholder="words, e.g. gr digits", description="show rows with", style=WIDE
+            placeholder="words, e.g. gr digits", description="show runs with", style=WIDE
         )
         self.words.layout.width = "29em"
         self.reverse = widgets.Checkbox(False, description="in reverse", indent=True, style=WIDE)
         head = "".join(_cell(title, wide, right) for title, wide, right in COLUMNS.values())
         self.head = widgets.HTML()
-        self.note = widgets.HTML()
+        self.note = widgets.HTML(layout=wide)
         self._title = head
         super().__init__(
             [widgets.HTML(STYLE), self.order, self.reverse, self.words, self.head, self.select, self.note]
@@ -167,25 +168,24 @@ class RunList(widgets.VBox):
             self._offer_others()
         finally:
             self._arranging = False
-        count = f"{len(fits)} of {len(self.rows)} runs" if words else f"{len(self.rows)} runs"
-        self.note.value = f"<small>{count}</small>"
+        self._count = f"{len(fits)} of {len(self.rows)} runs" if words else f"{len(self.rows)} runs"
         self.head.value = f"<pre style='margin: 0 0 0 7px'>{html.escape(self._title)}</pre>"
         self._tell()
 
     def _offer_others(self) -> None:
         kind = self._kinds[self._first]
         others = [pair for pair in self._rows_shown if self._kinds[pair[1]] == kind]
-        options = [("no other run", None), *others]
+        options = [("no other run", NONE), *others]
         if options != list(self.compare.options):
             self.compare.options = options
         if self._second is not None and self._kinds[self._second] != kind:
             self._second = None
-        self.compare.value = self._second
+        self.compare.value = self._second or NONE
 
     def _chosen(self, _) -> None:
         if self._arranging:
             return
-        self._first, self._second = self.select.value, self.compare.value
+        self._first, self._second = self.select.value, self.compare.value or None
         self._arranging = True
         try:
             self._offer_others()
@@ -196,6 +196,10 @@ class RunList(widgets.VBox):
     def _tell(self) -> None:
         self.value = self.runs[self._first]
         self.other = None if self._second is None else self.runs[self._second]
+        said = [
+            f"{name_of(self.runs[p])}: {self.rows[p]['settings']}" for p in (self._first, self._second) if p
+        ]
+        self.note.value = f"<small>{self._count}<br>{'<br>'.join(map(html.escape, said))}</small>"
 
 
 def _row(run: Run) -> dict:

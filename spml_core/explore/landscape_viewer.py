@@ -111,9 +111,9 @@ class LandscapeViewer(Panel):
         self.elevation = slider("elevation (degrees)", elevation, 0, 90, 1)
         self.azimuth = slider("azimuth (degrees)", azimuth, -180, 180, 1)
         self.direction = choice("cut", CUTS)
-        self.at = slider("at step (other direction)", 0, -1, 1, 0.01)
+        self.at = slider("at step across", 0, -1, 1, 0.01)
         self.readout = widgets.HTML()
-        self._shown = None
+        self._shown = self._view = None
         fig, _ = figures.detached(height_to_width=0.4)
         fig.clear()
         self.axes = [fig.add_subplot(1, 3, n, **VIEW) for n in (1, 2)]
@@ -143,20 +143,27 @@ class LandscapeViewer(Panel):
         pair, key = self.pair, (self.first.value, self.second.value, self.loss.value)
         if key != self._shown:
             self._start_axes(pair)
-            self._shown = key
+            self._shown, self._view = key, None
         cuts = [self.along(surface) for surface in pair]
-        for ax, trace, curve, (steps, rise, at) in zip(
-            self.axes, self._traces, self._curves, cuts, strict=True
-        ):
-            if (view := (self.elevation.value, self.azimuth.value)) != (ax.elev, ax.azim):
-                ax.view_init(*view)
-                ax.stale = True  # which matplotlib leaves to its own windows
+        self._turn((self.elevation.value, self.azimuth.value))
+        for trace, curve, (steps, rise, at) in zip(self._traces, self._curves, cuts, strict=True):
             level = np.full_like(steps, at)
             plane = (steps, level) if self.direction.value == 0 else (level, steps)
             trace.set_data_3d(*plane, np.where(np.isfinite(rise), rise, np.nan))
             curve.set_data(steps, rise)
         self._show_range([rise for _, rise, _ in cuts])
         self._read_out(pair, cuts)
+
+    def _turn(self, view: tuple[float, float]) -> None:
+        """Look from there. While a view changes the surfaces alone are drawn; else they stay, and the cuts are."""
+        turning = view != self._view
+        for ax in self.axes:
+            if turning:
+                ax.view_init(*view)
+            if ax.get_animated() != turning:
+                ax.set_animated(turning)
+                self.fig.stale = True
+        self._view = view
 
     def _start_axes(self, pair):
         loss = self.loss.value
@@ -182,20 +189,22 @@ class LandscapeViewer(Panel):
             self._curves.append(curve)
         reach = max(np.abs(steps).max() for s in pair for steps in (s.landscape.alphas, s.landscape.betas))
         self.cut.set_xlim(-reach, reach)
-        self._range = None
+        self._range = (0.0, 0.0)
         self.cut.set(xlabel="step along the cut", ylabel="rise of the loss")
         self.cut.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=2, fontsize="small")
         self.moves(*self._traces, *self._curves)
         self.lay_out_anew()
 
     def _show_range(self, rises):
-        """Let the cut's axis hold both curves; it takes round numbers, so that it seldom changes."""
-        low, high = min(0.0, *map(np.nanmin, rises)), max(map(np.nanmax, rises))
-        bounds = -_rounded_up(-low), _rounded_up(high) or 1.0
-        if bounds != self._range:
-            self._range = bounds
+        """Let the cut's axis hold both curves; it grows while a slider moves and never shrinks: cuts compare."""
+        low = min(self._range[0], *map(np.nanmin, rises))
+        high = max(self._range[1], *map(np.nanmax, rises))
+        if (low, high) != self._range:
+            self._range = low, high
+            bounds = -_rounded_up(-low), _rounded_up(high) or 1.0
             room = 0.03 * (bounds[1] - bounds[0])
-            self.cut.set_ylim(bounds[0] - room, bounds[1] + room)
+            if (ends := (bounds[0] - room, bounds[1] + room)) != self.cut.get_ylim():
+                self.cut.set_ylim(*ends)
 
     @staticmethod
     def colors(pair: list[Surface]) -> list[str]:

@@ -17,7 +17,7 @@ from spml_core import examples, figures, metrics, records
 from spml_core.data import Dataset
 from spml_core.data.pictures import pictures
 from spml_core.experiment import Experiment
-from spml_core.explore.choosing import RunList, name_of
+from spml_core.explore.choosing import NONE, RunList, name_of
 from spml_core.explore.panel import Panel, choice, slider
 from spml_core.paths import locate
 from spml_core.records import Run
@@ -179,9 +179,9 @@ class Predictions(Panel):
             self._datasets[same_images(self.list.value)[:3]] = dataset
         self._shown, self._room, self._widest = None, 0, 0
         self.split = choice("images", [("validation images", "val")])
-        self.class_name = choice("class", [("all classes", None)])
-        self.show, self.order = choice("show", _words(FILTERS)), choice("sort by", _words(ORDERS))
-        self.threshold = slider("called positive above p =", 0.5, 0, 1, 0.01)
+        self.class_name = choice("class", [("all classes", NONE)])
+        self.show, self.order = choice("show", _words(FILTERS)), choice("sort images by", _words(ORDERS))
+        self.threshold = slider("positive above p =", 0.5, 0, 1, 0.01)
         self.page = slider("page", 1, 1, 1, 1, whole=True)
         self.back = widgets.Button(description="Previous", layout={"width": "8em"})
         self.forward = widgets.Button(description="Next", layout={"width": "8em"})
@@ -215,7 +215,7 @@ class Predictions(Panel):
     def column(self) -> int | None:
         """Number of the chosen class."""
         name = self.class_name.value
-        return None if name is None else self.list.value.classes.index(name)
+        return self.list.value.classes.index(name) if name else None
 
     @property
     def page_rows(self) -> np.ndarray:
@@ -345,7 +345,7 @@ class Predictions(Panel):
         run = self.list.value
         splits = ["val", *(["test"] if run.summary["test_map"] is not None else [])]
         _renew(self.split, [(SPLITS[one], one) for one in splits])
-        _renew(self.class_name, [("all classes", None), *((name, name) for name in run.classes)])
+        _renew(self.class_name, [("all classes", NONE), *((name, name) for name in run.classes)])
         test = self.split.value == "test"
         _renew(self.show, _words(FILTERS, test))
         _renew(self.order, _words(ORDERS, test))

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 
 from spml_core import analysis, figures, finding, methods, records
 from spml_core.analysis import Buckets, or_undefined
-from spml_core.explore.choosing import RunList, name_of
+from spml_core.explore.choosing import NONE, RunList, name_of
 from spml_core.explore.panel import Panel, choice, slider
 from spml_core.records import Run
 
@@ -123,7 +123,7 @@ class RunBrowser(Panel):
         known = [*runs] if self._given else records.finished(root)
         self.list = RunList(known, known[0] if self._given and known else None, compare)
         self._measured, self._drawn, self._shown = {}, [], None
-        self.class_name = choice("class", [("all classes", None)])
+        self.class_name = choice("class", [("all classes", NONE)])
         last = last_epoch(self.list.value)
         start = last if epoch is None else epoch
         if not 0 <= start <= last:
@@ -157,7 +157,7 @@ class RunBrowser(Panel):
     def measured(self, run: Run) -> Measured:
         """Of the chosen class."""
         name = self.class_name.value
-        column = None if name is None else run.classes.index(name)
+        column = run.classes.index(name) if name else None
         key = (run.path, column)
         if key not in self._measured:
             last = last_epoch(run)
@@ -314,9 +314,7 @@ class RunBrowser(Panel):
             rows.append("".join(f"<td data-value='{key}'>{text}</td>" for key, text in values.items()))
         cells = "".join(f"<th>{text}</th>" for text in head)
         body = "".join(f"<tr>{row}</tr>" for row in rows)
-        where = (
-            "all classes" if self.class_name.value is None else f"class {html.escape(self.class_name.value)}"
-        )
+        where = f"class {html.escape(self.class_name.value)}" if self.class_name.value else "all classes"
         self.readout.value = (
             f"<small>Missing labels of {where}; found are those with p &gt; {self.threshold.value:.2f}. "
             "Buckets with few labels are faded.</small>"
@@ -337,11 +335,11 @@ class RunBrowser(Panel):
     def _offer_classes(self):
         """Classes that all shown runs have; the chosen one stays where it can."""
         common = [name for name in self.shown[0].classes if all(name in run.classes for run in self.shown)]
-        options = [("all classes", None), *((name, name) for name in common)]
+        options = [("all classes", NONE), *((name, name) for name in common)]
         if options != list(self.class_name.options):
             before = self.class_name.value
             self.class_name.options = options
-            self.class_name.value = before if before in common else None
+            self.class_name.value = before if before in common else NONE
 
     def _look_again(self):
         with self.at_once():
