@@ -76,6 +76,7 @@ def test_as_a_user_meets_it(opened):
     """One test after the other on one page, since a server and a notebook take half a minute."""
     page, errors, pid, name = opened
     drag_changes_the_picture_and_the_numbers_agree(opened)
+    names_are_spelled_out(page)
     arrow_keys_move_by_a_step(page)
     the_last_value_wins(page)
     code_can_be_copied(page)
@@ -97,6 +98,17 @@ def drag_changes_the_picture_and_the_numbers_agree(opened):
     page.wait_for_timeout(500)  # until the last of the values has been drawn
     assert readout(page) == pytest.approx(computed(page), abs=1e-6)
     screenshot(opened, "dragged")
+
+
+CUT = "labels => labels.filter(label => label.scrollWidth > label.clientWidth).map(label => label.innerText)"
+
+
+def names_are_spelled_out(page):
+    losses = page.locator(".spml-panel select").first
+    for label in ("your own, in GR's frame", "EM+APL", "FM+SPLC", "EN", "GR"):
+        losses.select_option(label=label)
+        page.wait_for_timeout(1000)
+        assert page.locator(".spml-panel .widget-label").evaluate_all(CUT) == []
 
 
 def arrow_keys_move_by_a_step(page):

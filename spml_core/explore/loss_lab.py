@@ -368,7 +368,8 @@ class LossLab(Panel):
         table = records.table(self.runs)
         table["parameters"] = [self._differences(one) for one in self.runs]
         columns = ["method", "parameters", "seed", "val_map", "test_map", "best_epoch"]
-        self.table.value = table[columns].to_html(index=False, border=0, float_format="{:.1f}".format)
+        shown = table[columns].to_html(index=False, border=0, float_format="{:.1f}".format, justify="left")
+        self.table.value = shown.replace("<table", "<table style='border-spacing: 1em 0'", 1)
 
     @staticmethod
     def _differences(run: Run) -> str:
