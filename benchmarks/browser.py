@@ -122,7 +122,10 @@ def move(shown, name: str, steps: int) -> list[float]:
 
 MOVE = """async (handle, key) => {
     const picture = handle.closest('.spml-panel').querySelector('img');
-    const loaded = new Promise(done => picture.addEventListener('load', done, {once: true}));
+    const loaded = new Promise((done, fail) => {
+        picture.addEventListener('load', done, {once: true});
+        setTimeout(fail, 20000, new Error(`${key} has brought no new picture`));
+    });
     const start = performance.now();
     handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
     await loaded;

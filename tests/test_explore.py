@@ -524,12 +524,13 @@ def test_a_training_that_fails_says_why(tmp_path):
 
 def test_the_command_hands_options_on(monkeypatch):
     called = []
-    monkeypatch.setattr("subprocess.call", lambda command, **options: called.append((command, options)) or 0)
+    monkeypatch.chdir(Path(__file__).parents[1])
+    monkeypatch.setattr("os.execve", lambda *arguments: called.append(arguments))
     assert CliRunner().invoke(main, ["explore", "--no-browser", "--port", "8890"]).exit_code == 0
     assert CliRunner().invoke(main, ["explore", "--app", "--no-browser"]).exit_code == 0
-    (lab, options), (app, _) = called
+    (_, lab, environment), (_, app, _) = called
     assert lab[2] == "jupyterlab" and lab[-3:] == ["--no-browser", "--port", "8890"]
     assert "--ServerApp.ip=localhost" in lab and any("01-losses" in word for word in lab)
     assert app[2] == "voila" and "--Voila.auto_token=True" in app and Path(app[3]).is_file()
     assert not [word for word in [*lab, *app] if re.search(r"token=$|password|disable_check", word)]
-    assert Path(options["env"]["SPML_PROJECT"]) == options["cwd"]
+    assert Path(environment["SPML_PROJECT"]) == Path.cwd()

@@ -22,17 +22,17 @@ B = "offset b of k̂, end"
 CHANGED = "old => [...document.querySelectorAll('.spml-panel td')].every(cell => cell.innerText != old)"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def chromium():
     with driver.browser() as running:
         yield running
 
 
-@pytest.fixture(scope="module", params=["app", "lab"])
-def opened(request, chromium, tmp_path_factory):
+@pytest.fixture(params=["app", "lab"])
+def opened(request, chromium, tmp_path):
     """(page, errors of its console, process of the server, name), with the panel on the screen."""
     options = ["--app"] if request.param == "app" else []
-    project = tmp_path_factory.mktemp(request.param) / "project"
+    project = tmp_path / "project"
     with driver.server(project, *options) as (url, pid), driver.page(chromium, url) as (page, errors):
         if request.param == "lab":
             page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=120 * SECONDS)
@@ -44,18 +44,6 @@ def opened(request, chromium, tmp_path_factory):
         panel.scroll_into_view_if_needed()
         page.locator(".spml-panel mjx-container, .spml-panel .MathJax").first.wait_for(timeout=60 * SECONDS)
         yield page, errors, pid, request.param
-
-
-@pytest.fixture
-def page(opened):
-    return opened[0]
-
-
-@pytest.fixture(autouse=True)
-def no_error(opened):
-    """Nothing in the browser's console, before and after."""
-    yield
-    assert not opened[1], opened[1]
 
 
 def screenshot(opened, what):
@@ -84,7 +72,22 @@ def computed(page) -> dict[str, float]:
     return {name: values.item() for name, values in vars(curve).items()}
 
 
-def test_a_drag_changes_the_picture_and_the_numbers_agree(opened):
+def test_as_a_user_meets_it(opened):
+    """One test after the other on one page, since a server and a notebook take half a minute."""
+    page, errors, pid, name = opened
+    drag_changes_the_picture_and_the_numbers_agree(opened)
+    names_are_spelled_out(page)
+    arrow_keys_move_by_a_step(page)
+    the_last_value_wins(page)
+    code_can_be_copied(page)
+    train_see_the_bar_and_cancel(opened)
+    if name == "app":
+        a_finished_training_is_in_the_table(opened)
+    assert not trainings(pid)
+    assert not errors
+
+
+def drag_changes_the_picture_and_the_numbers_agree(opened):
     page = opened[0]
     assert readout(page) == pytest.approx(computed(page), abs=1e-6)
     before, old, drawn = driver.picture(page), driver.value(page, B), readout(page)
@@ -97,14 +100,25 @@ def test_a_drag_changes_the_picture_and_the_numbers_agree(opened):
     screenshot(opened, "dragged")
 
 
-def test_arrow_keys_move_by_a_step(page):
+CUT = "labels => labels.filter(label => label.scrollWidth > label.clientWidth).map(label => label.innerText)"
+
+
+def names_are_spelled_out(page):
+    losses = page.locator(".spml-panel select").first
+    for label in ("your own, in GR's frame", "EM+APL", "FM+SPLC", "EN", "GR"):
+        losses.select_option(label=label)
+        page.wait_for_timeout(1000)
+        assert page.locator(".spml-panel .widget-label").evaluate_all(CUT) == []
+
+
+def arrow_keys_move_by_a_step(page):
     before = driver.value(page, B)
     driver.move(page, B, -3)
     assert driver.value(page, B) == pytest.approx(before - 0.3)
     assert readout(page) == pytest.approx(computed(page), abs=1e-6)
 
 
-def test_the_last_value_wins(page):
+def the_last_value_wins(page):
     """Many moves faster than they can be drawn: in the end the panel shows the last."""
     handle = driver.slider(page, B).locator(".noUi-handle")
     before = driver.value(page, B)
@@ -117,7 +131,7 @@ def test_the_last_value_wins(page):
     assert readout(page) == pytest.approx(computed(page), abs=1e-6)
 
 
-def test_code_can_be_copied(page):
+def code_can_be_copied(page):
     page.get_by_role("button", name="Copy as code").click()
     area = page.locator(".spml-panel textarea")
     area.wait_for()
@@ -132,7 +146,7 @@ def trainings(pid: int) -> list[psutil.Process]:
     return [one for one in family if one.is_running() and "multiprocessing.spawn" in " ".join(one.cmdline())]
 
 
-def test_train_see_the_bar_and_cancel(opened):
+def train_see_the_bar_and_cancel(opened):
     page, _, pid, _ = opened
     page.get_by_role("button", name="Train on digits").click()
     bar = page.locator(".spml-panel .progress")
@@ -149,10 +163,8 @@ def test_train_see_the_bar_and_cancel(opened):
     assert page.get_by_role("button", name="Train on digits").is_enabled()
 
 
-def test_a_finished_training_is_in_the_table(opened):
-    page, _, pid, name = opened
-    if name == "lab":
-        pytest.skip("the app shows it; a training takes half a minute")
+def a_finished_training_is_in_the_table(opened):
+    page, _, pid, _ = opened
     page.get_by_role("button", name="Train on digits").click()
     page.get_by_text("Trained: test mAP").wait_for(timeout=300 * SECONDS)
     table = page.locator(".spml-panel table").filter(has_text="test_map")

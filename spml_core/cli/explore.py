@@ -22,20 +22,14 @@ def explore(app, options):
     Both listen on this machine only (localhost), and ask for the token that stands in the address they print.
     """
     import os
-    import subprocess
 
     from spml_core.paths import project_root
 
     root = project_root()
     command = _app() if app else _lab(root)
-    try:
-        sys.exit(
-            subprocess.call(
-                [sys.executable, "-m", *command, *options], cwd=root, env=os.environ | {ROOT: str(root)}
-            )
-        )
-    except KeyboardInterrupt:
-        sys.exit(130)
+    os.chdir(root)
+    # In place of this process: Ctrl-C is the server's, which ends its kernels.
+    os.execve(sys.executable, [sys.executable, "-m", *command, *options], os.environ | {ROOT: str(root)})
 
 
 def _lab(root) -> list[str]:

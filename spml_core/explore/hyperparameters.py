@@ -47,7 +47,7 @@ CHOICES = {
     "negative": ("loss of negatives", ["focal", "hill"]),
     "schedule": ("schedule", ["code", "paper"]),
     "soft": ("pseudo-labels", [("soft", True), ("hard", False)]),
-    "shift_corrected": ("margin on corrected labels", [("no", False), ("yes", True)]),
+    "shift_corrected": ("margin on corrected", [("no", False), ("yes", True)]),
     "log_floor": ("logarithms", [("exact", 0.0), ("+ 1e-7, as published", 1e-7), ("+ 1e-5, as published", 1e-5)]),
 }  # fmt: skip
 # What changes no curve: weights of terms that are not of one label, learning rates of a method's own.
@@ -59,8 +59,8 @@ PARTS = {
         "threshold": "threshold: 1 where p > τ", "annotation_rate": "GR Eq. 6: (1-a) p / (1 - a p)"}),
     "v": ("weight v", {"constant": "constant", "gaussian": "Gaussian in p", "threshold": "0 where p > τ"}),
     "l1": ("L₁, observed", {}),
-    "l2": ("L₂, missing taken for true", {}),
-    "l3": ("L₃, missing taken for false", {}),
+    "l2": ("L₂, missing as true", {}),
+    "l3": ("L₃, missing as false", {}),
 }  # fmt: skip
 TERMS = {
     "cross_entropy": "cross-entropy",

@@ -84,7 +84,8 @@ class LossLab(Panel):
         if method in labelwise.WITHOUT_CURVE:
             raise ValueError(f"the loss of {method} has no curve over p: it depends on learned estimates")
         self.runs_dir, self.figures_dir, self.runs, self.training = runs_dir, figures_dir, [], None
-        self._made, self._kept, self._lines, self._ghosts = {}, None, {}, []
+        self._made, self._kept = {}, None  # controls by method; the curve that is held
+        self._lines, self._ghosts = {}, []  # without lines, the axes are made anew
         self.method = choice("loss", options, method)
         self.numbers = widgets.VBox()
         self.epoch = slider(f"epoch, of {NUM_EPOCHS}", NUM_EPOCHS, 1, NUM_EPOCHS, 1, whole=True)
@@ -187,7 +188,7 @@ class LossLab(Panel):
 
     def _start_axes(self, x, curve):
         """Empty axes, the curve that is held, the curve."""
-        axis = self.axis.value
+        axis, self._ghosts = self.axis.value, []
         for ax in self.axes:
             ax.clear()
         for legend in self.fig.legends[:]:
@@ -277,13 +278,13 @@ class LossLab(Panel):
         with self.told():
             grid = GRIDS[self.axis.value]
             self._kept = (self.method.value, grid, self.curve(grid)) if change["new"] else None
-            self._lines, self._ghosts = {}, []
+            self._lines = {}
             self.hold.description = "Held: let go" if change["new"] else "Hold"
         self.redraw()
 
     def _changed(self, change):
         if change["owner"] is self.axis:
-            self._lines, self._ghosts = {}, []
+            self._lines = {}
         super()._changed(change)
 
     def _reset(self):
@@ -292,7 +293,7 @@ class LossLab(Panel):
                 k: v for k, v in self.hyperparameters.defaults.items() if k in self.hyperparameters.controls
             }
             self._set({k: v for k, v in given.items() if v is not None})
-            self._lines, self._ghosts = {}, []
+            self._lines = {}
 
     def _copy(self):
         self.code.layout.display = "none" if self.code.layout.display is None else None
@@ -367,7 +368,8 @@ class LossLab(Panel):
         table = records.table(self.runs)
         table["parameters"] = [self._differences(one) for one in self.runs]
         columns = ["method", "parameters", "seed", "val_map", "test_map", "best_epoch"]
-        self.table.value = table[columns].to_html(index=False, border=0, float_format="{:.1f}".format)
+        shown = table[columns].to_html(index=False, border=0, float_format="{:.1f}".format, justify="left")
+        self.table.value = shown.replace("<table", "<table style='border-spacing: 1em 0'", 1)
 
     @staticmethod
     def _differences(run: Run) -> str:
