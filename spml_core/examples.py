@@ -10,6 +10,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import FixedFormatter
 from scipy.special import expit
 
 from spml_core import figures, models, train
@@ -18,10 +19,10 @@ from spml_core.runs import Run
 
 # What a label is, and how its bar looks; `positive` is a true label where nothing is annotated.
 KINDS = {
-    "annotated": {"color": figures.POSITIVE},
-    "positive": {"color": figures.POSITIVE},
+    "annotated": {"facecolor": figures.POSITIVE, "edgecolor": figures.POSITIVE},
+    "positive": {"facecolor": figures.POSITIVE, "edgecolor": figures.POSITIVE},
     "missing": {"facecolor": "white", "edgecolor": figures.POSITIVE, "hatch": "/////"},
-    "negative": {"color": "0.75"},
+    "negative": {"facecolor": "0.75", "edgecolor": "0.75"},
 }
 KIND_LABELS = {
     "annotated": "annotated positive",
@@ -124,33 +125,88 @@ def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 
         bars: of `table`.
         pictures: (height, width) or (height, width, 3) uint8, in the order of the images.
     """
-    images, methods = (list(dict.fromkeys(bars[name])) for name in ("image", "method"))
+    methods = list(dict.fromkeys(bars["method"]))
+    numbers = bars[bars["method"] == methods[0]].groupby("image", sort=False).size().tolist()
     size = {"width": "text", "height_to_width": 0.17 * (1 + len(methods)), "squeeze": False}
-    fig, axes = figures.subplots(
-        len(images), 1 + len(methods), **size, width_ratios=[0.7, *[1] * len(methods)]
-    )
-    for row, image, picture in zip(axes, images, pictures, strict=True):
-        row[0].imshow(picture, cmap="gray_r" if picture.ndim == 2 else None, vmin=0, vmax=255)
-        row[0].set_axis_off()
-        for ax, method in zip(row[1:], methods, strict=True):
-            own = bars[(bars["image"] == image) & (bars["method"] == method)].reset_index()
-            for n, bar in own.iterrows():
-                ax.barh(n, bar["prob"], 0.75, lw=0.6, **KINDS[bar["kind"]])
-            wrong = own.index[~own["right"]]
-            ax.plot([1.08] * len(wrong), wrong, "x", color=WRONG, ms=3.5, mew=1.2)
-            ax.axvline(threshold, ls=":", lw=0.7, color="0.3")
-            shown = own["class"] if ax is row[1] else [""] * len(own)
-            ax.set(xlim=(0, 1.15), xticks=[0, 0.5, 1], yticks=range(len(own)), yticklabels=shown)
-            ax.xaxis.set_major_formatter("{x:g}")
-            ax.tick_params(axis="y", length=0)
-            ax.tick_params(axis="x", labelbottom=image == images[-1])
-            ax.invert_yaxis()
-    for ax, method in zip(axes[0, 1:], methods, strict=True):
-        ax.set_title(figures.METHOD_LABELS.get(method, method))
-    for ax in axes[-1, 1:]:
-        ax.set_xlabel("predicted probability $p$")
-    kinds = [kind for kind in KINDS if (bars["kind"] == kind).any()]
-    handles = [Patch(label=KIND_LABELS[kind], **KINDS[kind]) for kind in kinds]
-    handles.append(Line2D([], [], ls="", marker="x", color=WRONG, ms=3.5, mew=1.2, label="wrong side"))
+    widths = [0.7, *[1] * len(methods)]
+    fig, axes = figures.subplots(len(numbers), 1 + len(methods), **size, width_ratios=widths)
+    Rows(axes, numbers).show(bars, pictures, threshold)
+    handles = legend([kind for kind in KINDS if (bars["kind"] == kind).any()])
     fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return fig
+
+
+def legend(kinds: Sequence[str] = tuple(KINDS)) -> list:
+    """Handles that explain the bars of these kinds, and the cross."""
+    handles = [Patch(label=KIND_LABELS[kind], **KINDS[kind]) for kind in kinds]
+    return [*handles, Line2D([], [], ls="", marker="x", color=WRONG, ms=3.5, mew=1.2, label="wrong side")]
+
+
+class Rows:
+    """The drawing of `draw`, which can show one set of images after another without being made anew.
+
+    Args:
+        axes: (images, 1 + methods).
+        num_bars: room for bars, for each image.
+    """
+
+    def __init__(self, axes: np.ndarray, num_bars: Sequence[int]):
+        self.axes, self.bars, self.crosses, self.limits, self.images = axes, {}, {}, {}, []
+        square = {"extent": (0, 1, 1, 0), "cmap": "gray_r", "vmin": 0, "vmax": 255}
+        for n, (row, number) in enumerate(zip(axes, num_bars, strict=True)):
+            self.images.append(row[0].imshow(np.zeros((1, 1), np.uint8), **square))
+            row[0].set_axis_off()
+            for m, ax in enumerate(row[1:]):
+                self.bars[n, m] = ax.barh(range(number), 0, 0.75, lw=0.6).patches
+                (self.crosses[n, m],) = ax.plot([], [], "x", color=WRONG, ms=3.5, mew=1.2)
+                self.limits[n, m] = ax.axvline(0.5, ls=":", lw=0.7, color="0.3")
+                ax.set(xlim=(0, 1.15), xticks=[0, 0.5, 1], ylim=(number - 0.5, -0.5), yticks=range(number))
+                ax.xaxis.set_major_formatter("{x:g}")
+                ax.yaxis.set_major_formatter(FixedFormatter([""] * number))
+                ax.tick_params(axis="y", length=0)
+                ax.tick_params(axis="x", labelbottom=n == len(axes) - 1)
+        for ax in axes[-1, 1:]:
+            ax.set_xlabel("predicted probability $p$")
+
+    def moving(self) -> list:
+        """The artists that `show` changes, titles of the columns excepted."""
+        names = [ax.yaxis for ax in self.axes[:, 1]]
+        bars = [bar for several in self.bars.values() for bar in several]
+        return [*self.images, *bars, *self.crosses.values(), *self.limits.values(), *names]
+
+    def show(self, bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 0.5) -> None:
+        """Show these images, no more than there are rows; rows that are left stay empty. Arguments of `draw`."""
+        images, methods = (list(dict.fromkeys(bars[name])) for name in ("image", "method"))
+        own = dict(iter(bars.groupby(["image", "method"], sort=False)))
+        for ax, method in zip(self.axes[0, 1:], methods, strict=False):
+            if ax.get_title() != (title := figures.METHOD_LABELS.get(method, method)):
+                ax.set_title(title)
+        for n in range(len(self.axes)):
+            there = n < len(images)
+            self.images[n].set_data(_squared(pictures[n]) if there else np.zeros((1, 1), np.uint8))
+            for m in range(self.axes.shape[1] - 1):
+                self._show(n, m, own[images[n], methods[m]] if there else bars[:0], threshold)
+
+    def _show(self, n: int, m: int, own: pd.DataFrame, threshold: float) -> None:
+        drawn, names = self.bars[n, m], own["class"].tolist()
+        widths = [*own["prob"], *[0] * (len(drawn) - len(own))]
+        for bar, width, kind in zip(drawn, widths, [*own["kind"], *["negative"] * len(drawn)], strict=False):
+            bar.set(width=width, hatch=None)
+            bar.set(**KINDS[kind])
+            bar.set_visible(width > 0)
+        wrong = np.flatnonzero(~own["right"].to_numpy(bool))
+        self.crosses[n, m].set_data([1.08] * len(wrong), wrong)
+        self.limits[n, m].set_xdata([threshold, threshold])
+        if m == 0:
+            names += [""] * (len(drawn) - len(names))
+            self.axes[n, 1].yaxis.set_major_formatter(FixedFormatter(names))
+
+
+def _squared(picture: np.ndarray) -> np.ndarray:
+    """A picture in the middle of a white square; white is 0 where it is gray, as `gray_r` draws it."""
+    height, width = picture.shape[:2]
+    side = max(height, width)
+    top, left = (side - height) // 2, (side - width) // 2
+    square = np.full((side, side, *picture.shape[2:]), 255 if picture.ndim == 3 else 0, np.uint8)
+    square[top : top + height, left : left + width] = picture
+    return square

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Thread, current_thread, main_thread
@@ -39,7 +39,7 @@ class _Processes(ProcessPoolExecutor):
         life, self._life = context.Pipe(
             duplex=False
         )  # closed from here, or by the system when this process ends
-        super().__init__(number, context, _end_at_once, (life,))
+        super().__init__(number, context, end_at_once, (life,))
 
     def submit(self, /, *args, **options):
         with _held():  # workers start here
@@ -84,14 +84,18 @@ def _held():
             signal.raise_signal(signal.SIGINT)
 
 
-def _end_at_once(life) -> None:
-    """In a worker: end at Ctrl-C, or else it would begin what the pool has queued; and when `life` is closed."""
+def end_at_once(life=None) -> None:
+    """In a worker: end at Ctrl-C, or else it would begin what a pool has queued, and with its parent; trainings go on.
+
+    Args:
+        life: a connection to wait for in place of the parent: the worker ends when its other side is closed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.name == "posix":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def watch():
-        wait([life])
+        wait([parent_process().sentinel if life is None else life])
         os._exit(1)
 
     Thread(target=watch, daemon=True).start()

@@ -125,6 +125,27 @@ def subplots(
     Raises:
         ValueError: unknown width or venue.
     """
+    _set_look(nrows, ncols, width, height_to_width, venue)
+    return plt.subplots(nrows, ncols, **options)
+
+
+def detached(
+    nrows: int = 1,
+    ncols: int = 1,
+    *,
+    width: str = "text",
+    height_to_width: float = 0.68,
+    venue: str | None = None,
+    **options,
+):
+    """`subplots` of a figure that pyplot does not know: shown by nobody but its owner, and gone with it."""
+    _set_look(nrows, ncols, width, height_to_width, venue)
+    fig = Figure()
+    return fig, fig.subplots(nrows, ncols, **options)
+
+
+def _set_look(nrows: int, ncols: int, width: str, height_to_width: float, venue: str | None) -> None:
+    """Make matplotlib's defaults those of a venue, the size of such a figure included."""
     if width not in WIDTHS:
         raise ValueError(f"unknown width {width!r}: use one of {', '.join(WIDTHS)}")
     widths, texts = _sizes(_chosen["venue"] if venue is None else find_venue(venue))
@@ -140,7 +161,6 @@ def subplots(
             "legend.frameon": False,
         }
     )
-    return plt.subplots(nrows, ncols, **options)
 
 
 def context(runs: Iterable, epoch: str = "best") -> str:

@@ -17,32 +17,78 @@ from spml_core.runs import Run
 GROUPS = ("false negatives", "true negatives")
 
 
-def found(run: Run, epoch: int, threshold: float) -> analysis.Identification:
-    """The unobserved labels above a threshold, on validation images."""
-    return analysis.identification(run.probs("val", epoch) > threshold, run.observed("val"), run.full("val"))
+def labels(run: Run, epoch: int, column: int | None = None) -> tuple[np.ndarray, ...]:
+    """probs, observed, full and known of the validation images after an epoch, each (N, C); known may be None.
+
+    Args:
+        column: the number of one class, whose arrays are (N, 1); None = all classes.
+    """
+    arrays = run.probs("val", epoch), run.observed("val"), run.full("val"), run.known("val")
+    columns = slice(None) if column is None else slice(column, column + 1)
+    return tuple(None if one is None else one[:, columns] for one in arrays)
 
 
-def missing(run: Run, epoch: int, threshold: float) -> dict[str, float]:
+def found(run: Run, epoch: int, threshold: float, column: int | None = None) -> analysis.Identification:
+    """The unobserved labels above a threshold, on validation images; `column` as in `labels`."""
+    probs, *truth = labels(run, epoch, column)
+    return analysis.identification(probs > threshold, *truth)
+
+
+def missing(run: Run, epoch: int, threshold: float, column: int | None = None) -> dict[str, float]:
     """precision, recall and chance of `found`, and the Wasserstein distance of false and true negatives."""
-    there = found(run, epoch, threshold)
-    probs, observed, full = run.probs("val", epoch), run.observed("val"), run.full("val")
+    there = found(run, epoch, threshold, column)
     rates = {name: getattr(there, name) for name in ("precision", "recall", "chance")}
-    return rates | {"distance": analysis.wasserstein_missing(probs, observed, full)}
+    return rates | {"distance": analysis.wasserstein_missing(*labels(run, epoch, column))}
 
 
-def score_histogram(run: Run, epoch: int, num_bins: int) -> pd.DataFrame:
+def score_histogram(run: Run, epoch: int, num_bins: int, column: int | None = None) -> pd.DataFrame:
     """`analysis.histogram` of the unobserved labels, split by the truth, with the `share` of its group in each bin."""
-    groups = analysis.missing_scores(run.probs("val", epoch), run.observed("val"), run.full("val"))
+    groups = analysis.missing_scores(*labels(run, epoch, column))
     table = analysis.histogram(dict(zip(GROUPS, groups, strict=True)), num_bins)
     return table.assign(share=table["count"] / table["n"], method=run.config["method"], epoch=epoch)
 
 
-def draw_histogram(ax, table: pd.DataFrame) -> None:
-    """Two groups of `score_histogram` as steps."""
+def draw_histogram(ax, table: pd.DataFrame, **look) -> dict:
+    """Two groups of `score_histogram` as steps, which are returned by name; `look` is of `ax.stairs`."""
+    drawn = {}
     for name, color in zip(reversed(GROUPS), (figures.NEGATIVE, figures.POSITIVE), strict=True):
         own = table[table["group"] == name]
         edges, label = [*own["low"], own["high"].iloc[-1]], f"{name} (n = {own['n'].iloc[0]:,})"
-        ax.stairs(own["share"], edges, fill=True, alpha=0.6, color=color, label=label)
+        options = {"fill": True, "alpha": 0.6, "color": color, "label": label} | look
+        drawn[name] = ax.stairs(own["share"], edges, **options)
+    return drawn
+
+
+def draw_buckets(ax, bins: analysis.Buckets, min_count: int = 0, **look) -> list:
+    """Share of false negatives by predicted probability, with its interval; bins below `min_count` labels are faded.
+
+    Returns the two `ErrorbarContainer`s, which `move_buckets` takes to other bins; `look` is of `ax.errorbar`.
+    """
+    options = {"fmt": "o", "ms": 2.5, "lw": 0.6, "color": "0.25"} | look
+    drawn = [
+        ax.errorbar(*dots, alpha=alpha, **options)
+        for dots, alpha in zip(_dots(bins, min_count), (1.0, 0.25), strict=True)
+    ]
+    ax.set(xlabel="predicted probability $p$", ylabel="FN / (FN + TN)")
+    return drawn
+
+
+def move_buckets(drawn: list, bins: analysis.Buckets, min_count: int = 0) -> None:
+    """Let what `draw_buckets` has drawn show other bins."""
+    for (line, _, (bars,)), (x, y, (below, above)) in zip(drawn, _dots(bins, min_count), strict=True):
+        line.set_data(x, y)
+        bars.set_segments(np.stack([x, y - below, x, y + above], axis=1).reshape(-1, 2, 2))
+
+
+def _dots(bins: analysis.Buckets, min_count: int) -> list[tuple]:
+    """x, y, (below, above) of the bins with enough labels, and of the others that are not empty."""
+    solid = bins.missing >= max(min_count, 1)
+    found = []
+    for chosen in (solid, (bins.missing > 0) & ~solid):
+        ratio = bins.ratio[chosen]
+        bars = (ratio - bins.ratio_low[chosen], bins.ratio_high[chosen] - ratio)
+        found.append((bins.mean_prob[chosen], ratio, bars))
+    return found
 
 
 def predictive(run: Run, epoch: int, threshold: float, min_count: int = 1) -> dict[str, float]:

@@ -42,6 +42,7 @@ _LOOKS = {
     "role": ("ROLE", 6, "--"),
     "epr": ("EPR", 6, ":"),
     "lasd": ("LASD", 11, "-"),
+    "unified": ("Unified frame", 11, "--"),
 }
 METHOD_LABELS = {method: label for method, (label, _, _) in _LOOKS.items()}
 METHOD_COLORS = {method: _COLORS[color] for method, (_, color, _) in _LOOKS.items()}

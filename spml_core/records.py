@@ -20,6 +20,7 @@ from safetensors.torch import load_file as load_weights
 from safetensors.torch import save_file as save_weights
 
 from spml_core import __version__
+from spml_core.paths import locate
 
 # What has to agree before test numbers may be compared, beside the method and its own parameters.
 PROTOCOL = (
@@ -108,6 +109,11 @@ class Run:
 
     def _json(self, name: str):
         return json.loads((self.path / name).read_text())
+
+
+def finished(root: str | Path = "runs") -> list[Run]:
+    """All finished runs of a folder, by name; a relative `root` lies in the project folder."""
+    return [Run(file.parent) for file in sorted(locate(root).glob("*/summary.json"))]
 
 
 def table(runs: Iterable[Run]) -> pd.DataFrame:

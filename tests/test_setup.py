@@ -128,11 +128,13 @@ def test_makefile_refuses_another_python_with_a_sentence(tmp_path):
     assert not (tmp_path / ".venv").exists()
 
 
-def test_ci_only_calls_make_test():
+def test_ci_only_calls_make_test_once_there_is_a_browser():
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     lines = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
-    assert lines == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', "make test"]
+    *start, browser, test = lines
+    assert start == ["set -euo pipefail", 'cd "$(dirname "$0")/.."'] and test == "make test"
+    assert browser.startswith("command -v chromium") and browser.endswith("|| true")
 
 
 def test_commit_hooks_use_the_pinned_tools():

@@ -4,6 +4,7 @@ import click
 
 from spml_core import __version__
 from spml_core.cli.data import data
+from spml_core.cli.explore import explore
 from spml_core.cli.figures import figures
 from spml_core.cli.methods import methods
 from spml_core.cli.search import search
@@ -20,6 +21,7 @@ def main(context):
     \b
     spml figures                          every notebook -> figures/
     spml figures 06 -p seeds "[0]"        one notebook, one seed
+    spml explore                          JupyterLab on the notebooks; --app: their panels alone
     spml train --method gr                one experiment on the digits
     spml train --method an --method gr --seed 0 --seed 1
                                           four of them, and a table
@@ -31,5 +33,5 @@ def main(context):
     plain_warnings(context)
 
 
-for command in (figures, train, search, methods, data):
+for command in (figures, explore, train, search, methods, data):
     main.add_command(command)

@@ -1,0 +1,25 @@
+"""Panels for JupyterLab and Voilà: controls beside a figure that follows them.
+
+    from spml_core.explore import landscape_viewer, loss_lab, predictions, run_browser
+    loss_lab()
+
+They draw with the functions that draw the notebooks' figures, and compute with those that train.
+"""
+
+from spml_core.explore.landscape_viewer import LandscapeViewer, landscape_viewer
+from spml_core.explore.loss_lab import LossLab, loss_lab
+from spml_core.explore.panel import Panel
+from spml_core.explore.predictions import Predictions, predictions
+from spml_core.explore.run_browser import RunBrowser, run_browser
+
+__all__ = [
+    "LandscapeViewer",
+    "LossLab",
+    "Panel",
+    "Predictions",
+    "RunBrowser",
+    "landscape_viewer",
+    "loss_lab",
+    "predictions",
+    "run_browser",
+]

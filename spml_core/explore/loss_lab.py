@@ -1,0 +1,387 @@
+"""The loss lab: what a loss does to a missing and to an observed label, while its numbers change."""
+
+from __future__ import annotations
+
+import html
+import math
+import pprint
+import threading
+from pathlib import Path
+
+import ipywidgets as widgets
+import numpy as np
+import pandas as pd
+
+from spml_core import figures, methods, records
+from spml_core.experiment import Experiment
+from spml_core.explore import equations, labelwise
+from spml_core.explore.hyperparameters import Hyperparameters
+from spml_core.explore.panel import Panel, choice, slider
+from spml_core.explore.training import Training
+from spml_core.methods import Step
+from spml_core.records import Run
+
+NUM_EPOCHS = 10  # of a training on digits
+P = np.linspace(0.0025, 0.9975, 399)
+GRIDS = {"p": np.log(P / (1 - P)), "z": np.linspace(-10, 10, 401)}  # logits, equidistant on the axis
+AXES = {"p": ("predicted probability $p$", (0, 1)), "z": ("logit $z$", (-10, 10))}
+HELD = {"linewidth": 2.5, "alpha": 0.35}
+# Methods whose curve moves with the epoch; all others are the same in each.
+CLOCKED = ("em_apl", "en", "fm_splc", "gr", "ll_cp", "ll_ct", "ll_r", "pseudo_label", "splc")
+RANKING = ("em_apl", "en", "epr", "ll_cp", "ll_ct", "ll_r")
+CURVES = ("missing", "observed", "missing_gradient", "observed_gradient")
+
+
+def loss_lab(method: str = "gr", runs_dir: str = "runs", figures_dir: str = "figures", **params) -> LossLab:
+    """The panel of the losses, to be shown as the last value of a cell.
+
+    Args:
+        method: where it begins: a registered name; "unified" composes one of k, v, L1, L2 and L3.
+        runs_dir: folder of what "Train on digits" trains; figures_dir: of what "Export" writes.
+        params: hyperparameters to begin with, by the method's names.
+
+    Raises:
+        ValueError: unknown method or hyperparameter.
+    """
+    return LossLab(method, runs_dir, figures_dir, **params)
+
+
+def draw(axes, x: np.ndarray, curve: labelwise.Curve, method: str, axis: str = "p") -> dict:
+    """Loss (left) and gradient (right) of a missing and of an observed label; returns the lines by name."""
+    look = figures.style(method)
+    kinds = {"missing": "-", "observed": ":"}
+    lines = {}
+    for ax, suffix in zip(axes, ("", "_gradient"), strict=True):
+        for kind, line in kinds.items():
+            name = kind + suffix
+            (lines[name],) = ax.plot(
+                x, getattr(curve, name), line, color=look["color"], label=_label(look["label"], kind)
+            )
+        ax.axhline(0, color="0.6", lw=0.6, zorder=0)
+        ax.set(xlabel=AXES[axis][0], xlim=AXES[axis][1])
+    axes[0].set(ylabel="loss $L$")
+    axes[1].set(ylabel=r"gradient $\partial L/\partial z$")
+    return lines
+
+
+def _label(method: str, kind: str) -> str:
+    return f"{method}, {'a missing label' if kind == 'missing' else 'an observed positive'}"
+
+
+class LossLab(Panel):
+    """See `loss_lab`.
+
+    Attributes:
+        hyperparameters: the controls of the chosen method, by `hyperparameters.controls[name]`.
+        runs: trained here, in this order.
+    """
+
+    def __init__(self, method: str, runs_dir: str, figures_dir: str, **params):
+        labels = {name: figures.METHOD_LABELS.get(name, name) for name in methods.names()}
+        known = [(labels[n], n) for n in methods.names() if n not in (*labelwise.WITHOUT_CURVE, "unified")]
+        options = [("your own, in GR's frame", "unified"), *sorted(known, key=lambda item: item[0].lower())]
+        methods.get(method)
+        if method in labelwise.WITHOUT_CURVE:
+            raise ValueError(f"the loss of {method} has no curve over p: it depends on learned estimates")
+        self.runs_dir, self.figures_dir, self.runs, self.training = runs_dir, figures_dir, [], None
+        self._made, self._kept = {}, None  # controls by method; the curve that is held
+        self._lines, self._ghosts = {}, []  # without lines, the axes are made anew
+        self.method = choice("loss", options, method)
+        self.numbers = widgets.VBox()
+        self.epoch = slider(f"epoch, of {NUM_EPOCHS}", NUM_EPOCHS, 1, NUM_EPOCHS, 1, whole=True)
+        self.axis = choice("drawn over", [("probability p", "p"), ("logit z", "z")])
+        self.at = slider("read out at p =", 0.9, 0.001, 0.999, 0.001)
+        self.hold = widgets.ToggleButton(False, description="Hold", tooltip="keep this curve to compare with")
+        self.reset = widgets.Button(description="Reset", tooltip="the published or default numbers")
+        self.equation, self.readout, self.note = widgets.HTMLMath(), widgets.HTML(), widgets.HTML()
+        self.code = widgets.Textarea(rows=6, layout=widgets.Layout(width="100%", display="none"))
+        self.copy, self.export, self.train, self.cancel = (
+            widgets.Button(description=text)
+            for text in ("Copy as code", "Export", "Train on digits", "Cancel")
+        )
+        self.name = widgets.Text("loss-lab", description="file name", style={"description_width": "5em"})
+        self.cancel.disabled = True
+        self.bar = widgets.IntProgress(
+            0, 0, NUM_EPOCHS, description="epoch 0", layout={"visibility": "hidden"}
+        )
+        self.told_to_user, self.table = widgets.HTML(), widgets.HTML()
+        fig, self.axes = figures.detached(1, 2, height_to_width=0.75)
+        choices = [self.method, self.numbers, self.epoch, self.axis, self.at]
+        buttons = [
+            widgets.HBox([self.hold, self.reset]),
+            widgets.HBox([self.copy, self.export]),
+            self.name,
+            widgets.HBox([self.train, self.cancel]),
+        ]
+        below = [self.equation, self.readout, self.note, self.code, self.bar, self.told_to_user, self.table]
+        super().__init__(fig, [*choices, *buttons], below)
+        self._choose()
+        self._set(params)
+        self.method.observe(self._changed_method, "value")
+        self.hold.observe(self._changed_hold, "value")
+        actions = {self.reset: self._reset, self.copy: self._copy, self.export: self._export}
+        for button, action in (actions | {self.train: self._train, self.cancel: self._cancel}).items():
+            self.on_click(button, action)
+        self.follow(self.epoch, self.axis, self.at)
+
+    # --- what is chosen ---
+
+    @property
+    def hyperparameters(self) -> Hyperparameters:
+        return self._made[self.method.value]
+
+    def params(self) -> dict:
+        """Hyperparameters that the controls show."""
+        return self.hyperparameters.params()
+
+    def experiment(self) -> Experiment:
+        """The training of this loss on digits."""
+        return Experiment(
+            dataset="digits",
+            method=self.method.value,
+            params=self.hyperparameters.changed(),
+            epochs=NUM_EPOCHS,
+        )
+
+    def as_code(self) -> str:
+        """The `build(...)` call that makes this method, its use, and its training."""
+        name = self.method.value
+        keeps = any(True for _ in methods.build(name, 10, 1, **self.params()).buffers())
+        given = "".join(f", {key}={value!r}" for key, value in self.hyperparameters.changed().items())
+        examples = ", num_examples=len(observed)" if keeps else ""
+        index = ", index=index" if keeps else ""
+        epoch = f"epoch={self.epoch.value}, num_epochs={NUM_EPOCHS}"
+        return (
+            "from spml_core.methods import Step, build\n"
+            "from spml_core.runs import Experiment, run\n\n"
+            f"method = build({name!r}, num_classes={labelwise.NUM_CLASSES}{examples}{given})\n"
+            f"loss = method(logits, observed, Step({epoch}{index}))\n\n"
+            f"r = run(Experiment(dataset='digits', method={name!r}, epochs={NUM_EPOCHS}, "
+            f"params={pprint.pformat(self.hyperparameters.changed(), width=10**6, sort_dicts=False)}))\n"
+        )
+
+    def curve(self, logits: np.ndarray) -> labelwise.Curve:
+        return labelwise.curve(self.method.value, logits, self.epoch.value, NUM_EPOCHS, **self.params())
+
+    # --- drawing ---
+
+    def update(self):
+        axis, p = self.axis.value, self.at.value
+        grid, z = GRIDS[axis], math.log(p / (1 - p))
+        found = self.curve(np.append(grid, z))  # the point that is read out is one more image
+        x, curve = (P if axis == "p" else grid), _cut(found, slice(-1))
+        if not self._lines:
+            self._start_axes(x, curve)
+        for name, line in self._lines.items():
+            line.set_data(x, getattr(curve, name))
+        for line in self._marks:
+            line.set_xdata([p if axis == "p" else z] * 2)
+        self._show_range(curve)
+        self._read_out(p, z, _cut(found, -1))
+        self.epoch.layout.display = None if self.method.value in CLOCKED else "none"
+        step = Step(self.epoch.value, NUM_EPOCHS)
+        built = methods.build(self.method.value, labelwise.NUM_CLASSES, 1, **self.params())
+        if (text := equations.as_html(built, step)) != self.equation.value:
+            self.equation.value = text
+        if self.code.layout.display is None:
+            self.code.value = self.as_code()
+
+    def _start_axes(self, x, curve):
+        """Empty axes, the curve that is held, the curve."""
+        axis, self._ghosts = self.axis.value, []
+        for ax in self.axes:
+            ax.clear()
+        for legend in self.fig.legends[:]:
+            legend.remove()
+        if self._kept is not None:
+            method, logits, held = self._kept
+            at = 1 / (1 + np.exp(-logits)) if axis == "p" else logits
+            for name, line in draw(self.axes, at, held, method, axis).items():
+                line.set(**HELD, label=f"held: {line.get_label()}")
+                self._ghosts.append((name, line))
+        self._lines = draw(self.axes, x, curve, self.method.value, axis)
+        self._marks = [ax.axvline(0, color="0.4", lw=0.6, ls="--") for ax in self.axes]
+        self.moves(*self._lines.values(), *self._marks)
+        self._range = [(0.0, 0.0)] * 2
+        handles, labels = self.axes[0].get_legend_handles_labels()
+        self.fig.legend(handles, labels, loc="outside upper center", ncols=2)
+        self.lay_out_anew()
+
+    def _show_range(self, curve):
+        """Axes that hold all there is; they grow while a slider moves and never shrink, so that curves compare."""
+        for n, (ax, suffix) in enumerate(zip(self.axes, ("", "_gradient"), strict=True)):
+            values = [getattr(curve, kind + suffix) for kind in ("missing", "observed")]
+            values += [
+                line.get_ydata() for name, line in self._ghosts if name.endswith("gradient") == bool(n)
+            ]
+            low = min(self._range[n][0], *(v.min() for v in values))
+            high = max(self._range[n][1], *(v.max() for v in values))
+            if (low, high) != self._range[n]:
+                self._range[n] = low, high
+                room = 0.05 * (high - low) or 0.05
+                ax.set_ylim(low - room, high + room)
+
+    def _read_out(self, p: float, z: float, point: labelwise.Curve):
+        head = f"<tr><th>at p = {p:.3f}, z = {z:.4f}</th><th>loss L</th><th>gradient ∂L/∂z</th></tr>"
+        rows = "".join(
+            f"<tr><td>{words}</td><td data-value='{kind}'>{getattr(point, kind):.8f}</td>"
+            f"<td data-value='{kind}_gradient'>{getattr(point, kind + '_gradient'):.8f}</td></tr>"
+            for kind, words in (("missing", "missing label"), ("observed", "observed positive"))
+        )
+        pull = point.missing_gradient
+        fate = "lowers p of" if pull > 0 else "raises p of" if pull < 0 else "leaves"
+        self.readout.value = (
+            f"<table style='border-spacing: 1em 0; text-align: left'>{head}{rows}</table>"
+            f"A training step {fate} this missing label."
+        )
+        ranked = "Of a batch with one observed positive in each image, p spread evenly over the axis."
+        self.note.value = f"<small>{ranked}</small>" if self.method.value in RANKING else ""
+
+    # --- what the controls do ---
+
+    def _choose(self):
+        """Show the controls of the chosen method, which keep their values."""
+        name = self.method.value
+        if name not in self._made:
+            self._made[name] = Hyperparameters(name)
+            for widget in self._made[name].all():
+                widget.observe(self._changed_number, "value")
+        self.numbers.children = self.hyperparameters.shown()
+        self._lines = {}
+
+    def _set(self, values: dict):
+        known = self.hyperparameters.controls
+        for name, value in values.items():
+            if name not in known:
+                raise ValueError(
+                    f"the loss lab has no control {name!r} for {self.method.value}: it has {', '.join(known)}"
+                )
+            pair = value if isinstance(value, tuple | list) else [value] * len(known[name])
+            for widget, one in zip(known[name], pair, strict=True):
+                if hasattr(widget, "min"):  # else a slider would take its end for a value beyond it
+                    widget.min, widget.max = min(widget.min, one), max(widget.max, one)
+                widget.value = one
+        self.numbers.children = self.hyperparameters.shown()
+
+    def _changed_number(self, change):
+        with self.told():
+            if (shown := self.hyperparameters.shown()) != list(self.numbers.children):
+                self.numbers.children = shown
+        self.redraw()
+
+    def _changed_method(self, _):
+        with self.told():
+            self._choose()
+        self.redraw()
+
+    def _changed_hold(self, change):
+        with self.told():
+            grid = GRIDS[self.axis.value]
+            self._kept = (self.method.value, grid, self.curve(grid)) if change["new"] else None
+            self._lines = {}
+            self.hold.description = "Held: let go" if change["new"] else "Hold"
+        self.redraw()
+
+    def _changed(self, change):
+        if change["owner"] is self.axis:
+            self._lines = {}
+        super()._changed(change)
+
+    def _reset(self):
+        with self.at_once():
+            given = {
+                k: v for k, v in self.hyperparameters.defaults.items() if k in self.hyperparameters.controls
+            }
+            self._set({k: v for k, v in given.items() if v is not None})
+            self._lines = {}
+
+    def _copy(self):
+        self.code.layout.display = "none" if self.code.layout.display is None else None
+        self.code.value = self.as_code()
+
+    def _export(self):
+        axis, method = self.axis.value, self.method.value
+        x = P if axis == "p" else GRIDS[axis]
+        curve = self.curve(GRIDS[axis])
+        fig, axes = figures.detached(1, 2, height_to_width=0.75)
+        data = pd.DataFrame({axis: x} | {name: getattr(curve, name) for name in CURVES})
+        if self._kept is not None:
+            name, logits, held = self._kept
+            at = 1 / (1 + np.exp(-logits)) if axis == "p" else logits
+            for key, line in draw(axes, at, held, name, axis).items():
+                line.set(**HELD, label=f"held: {line.get_label()}")
+                data[f"held {key}"] = np.interp(x, at, getattr(held, key))
+        draw(axes, x, curve, method, axis)
+        fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+        said = ", ".join(f"{k} = {v}" for k, v in self.params().items())
+        caption = f"Loss of one label and its gradient, {figures.METHOD_LABELS.get(method, method)}"
+        figures.save_figure(
+            fig, self.name.value, data, self.figures_dir, f"{caption}: {said}." if said else f"{caption}.",
+            f"one label, no training, epoch {self.epoch.value} of {NUM_EPOCHS}",
+        )  # fmt: skip
+        where = Path(self.figures_dir) / f"{self.name.value}.pdf"
+        self.told_to_user.value = (
+            f"Written: <code>{html.escape(str(where))}</code>, with PNG, CSV and caption"
+        )
+
+    # --- training ---
+
+    def _train(self):
+        self.training = Training(self.experiment(), self.runs_dir)
+        self.train.disabled, self.cancel.disabled = True, False
+        self.bar.value, self.bar.description, self.bar.layout.visibility = 0, "epoch 0", "visible"
+        self.told_to_user.value = f"Training {figures.METHOD_LABELS.get(self.method.value, '')} on digits"
+        self.watcher = threading.Thread(target=self._watch, args=(self.training,), daemon=True)
+        self.watcher.start()
+
+    def _watch(self, training: Training):
+        """In a thread: what the training says, into the panel."""
+        last = "ended before it was finished; train again and it goes on"
+        try:
+            for kind, what in training.events():
+                if kind == "epoch":
+                    self.bar.value, self.bar.description = int(what["epoch"]), f"epoch {int(what['epoch'])}"
+                    self.told_to_user.value = f"Validation mAP {what['val_map']:.1f} %"
+                elif kind == "failed":
+                    last = "failed"
+                    raise RuntimeError(f"the training failed: {what}")
+                else:
+                    self._finished(Run(what))
+                    last = ""
+        except Exception as error:
+            self.complain(error)
+            raise  # a thread's traceback reaches the notebook by stderr
+        finally:
+            self.train.disabled, self.cancel.disabled = False, True
+            self.bar.layout.visibility = "hidden"
+            if last:
+                self.told_to_user.value = f"The training {last}"
+
+    def _finished(self, run: Run):
+        if run.path not in [known.path for known in self.runs]:
+            self.runs.append(run)
+        self.bar.value = NUM_EPOCHS
+        found = run.summary["test_map"]
+        self.told_to_user.value = (
+            f"Trained: test mAP {found:.1f} %, in <code>{html.escape(run.path.name)}</code>"
+        )
+        table = records.table(self.runs)
+        table["parameters"] = [self._differences(one) for one in self.runs]
+        columns = ["method", "parameters", "seed", "val_map", "test_map", "best_epoch"]
+        shown = table[columns].to_html(index=False, border=0, float_format="{:.1f}".format, justify="left")
+        self.table.value = shown.replace("<table", "<table style='border-spacing: 1em 0'", 1)
+
+    @staticmethod
+    def _differences(run: Run) -> str:
+        config = run.config
+        plain = methods.defaults(config["method"])
+        same = lambda a, b: (list(a) if isinstance(a, tuple) else a) == b  # noqa: E731
+        changed = {k: v for k, v in config["params"].items() if not same(plain[k], v)}
+        return ", ".join(f"{k}={v}" for k, v in changed.items()) or "default"
+
+    def _cancel(self):
+        self.training.cancel()
+
+
+def _cut(curve: labelwise.Curve, part) -> labelwise.Curve:
+    return labelwise.Curve(*(values[part] for values in vars(curve).values()))

@@ -1,0 +1,68 @@
+"""One training beside a panel, in a process of its own: the panel stays responsive, and cancelling ends it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from multiprocessing import get_context
+from pathlib import Path
+
+from spml_core import executors
+from spml_core.experiment import Experiment
+from spml_core.paths import locate
+
+END_SECONDS = 5  # what a process gets to end by itself
+
+
+class Training:
+    """Starts at once. A training that was cancelled goes on from its last epoch when it is asked for again.
+
+    Raises:
+        ValueError: the experiment cannot be; raised before the process starts.
+    """
+
+    def __init__(self, experiment: Experiment, root: str | Path = "runs"):
+        experiment.resolved()
+        context = get_context("spawn")  # torch does not survive a fork
+        self._messages, writer = context.Pipe(duplex=False)
+        arguments = (experiment, str(locate(root)), writer)
+        self.process = context.Process(target=_train, args=arguments, daemon=True)
+        self.process.start()
+        writer.close()  # so that the end of the process is the end of the pipe
+
+    def events(self) -> Iterator[tuple[str, object]]:
+        """("epoch", row of the history) after each epoch; ("done", path of the run) or ("failed", text) in the end.
+
+        By then the process is gone. One that was cancelled or killed ends without a last word.
+        """
+        last = None
+        while True:
+            try:
+                kind, what = self._messages.recv()
+            except (EOFError, OSError):
+                break
+            if kind == "epoch":
+                yield kind, what
+            else:
+                last = kind, what
+        self.process.join()
+        if last is not None:
+            yield last
+
+    def cancel(self) -> None:
+        """End the process; returns when it is gone."""
+        self.process.terminate()
+        self.process.join(END_SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def _train(experiment: Experiment, root: str, messages) -> None:
+    executors.end_at_once()
+    try:
+        from spml_core.runs import run
+
+        found = run(experiment, root, progress=False, on_epoch=lambda row: messages.send(("epoch", row)))
+        messages.send(("done", str(found.path)))
+    except Exception as error:
+        messages.send(("failed", f"{type(error).__name__}: {error}"))

@@ -1,0 +1,448 @@
+"""Run browser, landscape viewer and predictions, driven from Python: their numbers, ends of sliders, errors."""
+
+import base64
+import re
+import shutil
+import tracemalloc
+
+import ipywidgets as widgets
+import matplotlib.pyplot as plt
+import nbformat
+import numpy as np
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from spml_core import analysis, examples, finding, landscape, metrics, records, runner
+from spml_core.explore import app, choosing, landscape_viewer, predictions, run_browser
+from spml_core.explore.choosing import NothingToShow, RunList
+from spml_core.explore.predictions import FILTERS, ORDERS
+from spml_core.runs import Experiment, run
+
+SIZES = {"train": 80, "val": 40, "test": 20}
+ALPHAS = np.linspace(-1, 1, 5)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A folder with runs of an, gr, bce and em (three epochs, with other settings), and two surfaces."""
+    root = tmp_path_factory.mktemp("runs")
+    for method, epochs in (("an", 2), ("gr", 2), ("bce", 2), ("em", 3)):
+        trained = run(Experiment(method=method, data=SIZES, epochs=epochs), root, progress=False)
+        if method in ("an", "gr"):
+            around = landscape.Around(trained, root / "landscapes", num_images=16)
+            around.surface(ALPHAS, progress=False)
+    return root
+
+
+@pytest.fixture(scope="module")
+def runs(root):
+    """By method."""
+    return {one.config["method"]: one for one in records.finished(root)}
+
+
+def told(panel, kind):
+    """All readouts of a kind, as text."""
+    return re.findall(rf"data-value='{kind}'>([^<]*)<", panel.readout.value)
+
+
+def moved(panel, slider):
+    """Move a slider fifty times; the pictures seen."""
+    steps = np.linspace(slider.min, slider.max, 50)
+    seen = set()
+    for value in steps:
+        slider.value = type(slider.value)(value)
+        seen.add(panel.picture.value)
+    return seen
+
+
+# --- the list of runs ---
+
+
+def test_sorted_filtered_and_still_chosen(runs):
+    listed = RunList(runs.values(), runs["gr"])
+    assert listed.value == runs["gr"] and listed.other is None
+    listed.order.value = "validation mAP"
+    maps = [listed.runs[path].summary["val_map"] for _, path in listed.select.options]
+    assert maps == sorted(maps, reverse=True) and len(maps) == 4
+    listed.reverse.value = True
+    assert [listed.runs[p].summary["val_map"] for _, p in listed.select.options] == sorted(maps)
+    seen = []
+    listed.observe(seen.append, ["value", "other"])
+    listed.words.value = "AN train=80"
+    assert [p for _, p in listed.select.options] != [] and not seen  # a filter changes no picture
+    assert {listed.runs[p].config["method"] for _, p in listed.select.options} == {"an", "gr"}
+    listed.words.value = "no such run"
+    assert [p for _, p in listed.select.options] == [runs["gr"].path] and listed.value == runs["gr"]
+    listed.words.value = ""
+    listed.select.value = runs["an"].path
+    assert listed.value == runs["an"] and len(seen) == 1
+    for order in choosing.ORDERS:
+        listed.order.value = order
+        assert listed.value == runs["an"] and len(listed.select.options) == 4
+
+
+def test_settings_in_words(runs):
+    assert choosing.settings(runs["gr"]) == "digits, train=80, val=40, test=20, epochs=2"
+    assert choosing.settings(runs["bce"]) == choosing.settings(runs["gr"])  # all labels are what bce asks for
+    assert choosing.name_of(runs["gr"]) == "GR, seed 0"
+
+
+def test_compared_with_what_is_alike(runs):
+    alike = lambda one: one.config["epochs"]  # noqa: E731
+    listed = RunList(runs.values(), runs["gr"], runs["an"], alike=alike)
+    assert {p for _, p in listed.compare.options} == {""} | {runs[m].path for m in ("an", "gr", "bce")}
+    listed.select.value = runs["em"].path
+    assert listed.other is None and {p for _, p in listed.compare.options} == {"", runs["em"].path}
+
+
+def test_nothing_to_show(tmp_path):
+    with pytest.raises(NothingToShow, match="no run yet"):
+        run_browser(tmp_path)
+    with pytest.raises(NothingToShow, match="no run yet"):
+        predictions(tmp_path)
+    with pytest.raises(NothingToShow, match="notebook 08"):
+        landscape_viewer(tmp_path)
+
+
+# --- the run browser ---
+
+
+def test_browser_says_what_the_package_computes(root, runs):
+    panel = run_browser(root)
+    panel.list.select.value = runs["gr"].path
+    panel.list.compare.value = runs["em"].path
+    for epoch, threshold, name in ((0, 0.5, None), (2, 0.57, "3"), (3, 0.3, "0"), (1, 0.99, None)):
+        panel.epoch.value, panel.threshold.value, panel.class_name.value = epoch, threshold, name or ""
+        for n, one in enumerate((runs["gr"], runs["em"])):
+            at = min(epoch, 2 if n == 0 else 3)  # a shorter run stays at its end, and says so
+            assert told(panel, "epoch")[n] == str(at)
+            column = None if name is None else one.classes.index(name)
+            for kind, value in finding.missing(one, at, threshold, column).items():
+                text = told(panel, kind)[n]
+                if np.isnan(value):
+                    assert text == "undefined (n=0)"
+                else:
+                    assert float(text) == pytest.approx(value, abs=1e-6)
+            table = finding.score_histogram(one, at, 25, column)
+            for group, steps in panel._drawn[n]["histogram"].items():
+                shares = table.loc[table["group"] == group, "share"]
+                np.testing.assert_allclose(steps.get_data().values, shares)
+            bins = analysis.bucket_false_negatives(*finding.labels(one, at, column)[:3], 25)
+            dots = np.concatenate([line.get_xydata() for line, _, _ in panel._drawn[n]["buckets"]])
+            wanted = np.stack([bins.mean_prob, bins.ratio], 1)[bins.missing > 0]
+            np.testing.assert_allclose(dots[np.argsort(dots[:, 0])], wanted)
+    assert not panel.trouble.value
+
+
+def test_a_threshold_of_a_browser_is_the_one_on_the_slider(runs):
+    """Scores equal to it are not above it, as the browser sends them."""
+    panel = run_browser(runs=[runs["an"]])
+    for step in range(0, 101, 3):
+        panel.threshold.value = step * 0.01  # 0.57 comes as 0.5700000000000001
+        recall = finding.found(runs["an"], 2, round(step * 0.01, 2)).recall
+        assert float(told(panel, "recall")[0]) == pytest.approx(recall, abs=1e-6)
+
+
+@pytest.mark.parametrize("compare", [None, "an"])
+def test_browser_redraws_one_figure(runs, compare):
+    panel = run_browser(runs=runs.values(), compare=compare and runs[compare])
+    figure, axes = panel.fig, len(panel.fig.axes)
+    assert len(moved(panel, panel.epoch)) == 3 and len(moved(panel, panel.threshold)) > 5
+    tracemalloc.start()
+    moved(panel, panel.epoch)
+    assert tracemalloc.get_traced_memory()[0] < 2e6
+    tracemalloc.stop()
+    assert panel.fig is figure and len(figure.axes) == axes and len(plt.get_fignums()) == 0
+
+
+def test_browser_of_a_run_without_missing_labels(runs):
+    """bce observes all: nothing is missing, and the panel says so, at every end."""
+    panel = run_browser(runs=[runs["bce"], *runs.values()])
+    for value in (panel.epoch.min, panel.epoch.max):
+        panel.epoch.value = value
+        for name in ("", *runs["bce"].classes):
+            panel.class_name.value = name
+            assert told(panel, "false") == ["0"] and told(panel, "distance") == ["undefined (n=0)"]
+    for value in (0, 1):
+        panel.threshold.value = value
+    assert not panel.trouble.value
+
+
+def test_browser_walks_through_all_runs(root, runs):
+    panel = run_browser(root)
+    for one in runs.values():
+        panel.list.select.value = one.path
+        for other in (None, *runs.values()):
+            panel.list.compare.value = other.path if other else ""
+            last = max(records.Run(r.path).history["epoch"].max() for r in panel.shown)
+            assert panel.epoch.max == last and len(panel._drawn) == len(panel.shown)
+    assert not panel.trouble.value
+
+
+def test_browser_looks_again(root, runs, tmp_path):
+    shutil.copytree(runs["an"].path, tmp_path / runs["an"].path.name)
+    panel = run_browser(tmp_path)
+    shutil.copytree(runs["gr"].path, tmp_path / runs["gr"].path.name)
+    panel.again.click()
+    assert len(panel.list.select.options) == 2 and panel.list.value.config["method"] == "an"
+
+
+def test_browser_begins_where_it_is_told(runs):
+    panel = run_browser(runs=[runs["an"]], epoch=1, threshold=0.2, class_name="4")
+    assert told(panel, "epoch") == ["1"] and panel.class_name.value == "4"
+    for wrong, text in (
+        ({"epoch": 3}, "epochs 0 to 2"),
+        ({"threshold": 2}, r"in \[0, 1\]"),
+        ({"class_name": "cat"}, "no class 'cat'"),
+        ({"compare": runs["gr"]}, "not among"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            run_browser(runs=[runs["an"]], **wrong)
+
+
+def test_colors_tell_two_runs_apart(runs):
+    colors = run_browser(runs=[runs["an"]]).colors
+    assert len(set(colors([runs["an"], runs["gr"]]))) == len(set(colors([runs["an"], runs["an"]]))) == 2
+
+
+# --- the landscape viewer ---
+
+
+def test_viewer_shows_stored_surfaces_on_one_scale(root):
+    panel = landscape_viewer(root / "landscapes")
+    first, second = panel.pair
+    assert {first.method, second.method} == {"an", "gr"}
+    for loss in ("own", "full_bce"):
+        panel.loss.value = loss
+        assert panel.axes[0].get_zlim() == panel.axes[1].get_zlim()
+        assert panel.axes[0].get_zlim()[1] >= max(np.nanmax(s.rise(loss)) for s in panel.pair) * 0.99
+        for direction in (0, 1):
+            for at in (-1, 0.4, 1):
+                panel.direction.value, panel.at.value = direction, at
+                n = int(np.abs(ALPHAS - at).argmin())
+                for k, surface in enumerate(panel.pair):
+                    rise = surface.rise(loss)
+                    cut = rise[:, n] if direction == 0 else rise[n]
+                    np.testing.assert_allclose(panel._curves[k].get_ydata(), cut)
+                    assert float(told(panel, "highest")[k]) == pytest.approx(cut.max(), abs=1e-6)
+                    assert float(told(panel, "lowest")[k]) == pytest.approx(cut.min(), abs=1e-6)
+                    assert float(told(panel, "at")[k]) == pytest.approx(ALPHAS[n], abs=1e-3)
+                    x, y, z = panel._traces[k].get_data_3d()
+                    assert z == pytest.approx(cut) and (y if direction == 0 else x) == pytest.approx(
+                        ALPHAS[n]
+                    )
+    assert not panel.trouble.value
+
+
+def test_viewer_turns_and_redraws_one_figure(root):
+    panel = landscape_viewer(root / "landscapes")
+    figure = panel.fig
+    assert len(moved(panel, panel.azimuth)) == 49  # -180 and 180 degrees are the same
+    assert len(moved(panel, panel.at)) == len(ALPHAS)
+    for slider in (panel.azimuth, panel.elevation, panel.at):
+        for end in (slider.min, slider.max):
+            slider.value = end
+            assert not panel.trouble.value
+    assert panel.fig is figure and len(figure.axes) == 3 and len(plt.get_fignums()) == 0
+
+
+def test_viewer_of_surfaces_with_a_hole(root):
+    found = landscape.Landscape.load(next((root / "landscapes").glob("*an*surface*")))
+    values = {name: rows.copy() for name, rows in found.values.items()}
+    values["own"][0, 0] = np.nan
+    holed = landscape.Landscape(found.alphas, found.betas, values, found.meta)
+    panel = landscape_viewer(surfaces={"an": holed, "em": found})
+    panel.at.value = -1
+    assert not panel.trouble.value and [s.label for s in panel.pair] == ["AN", "EM"]
+    panel.second.value = 0
+    assert len(set(panel.colors(panel.pair))) == 2
+
+
+def test_viewer_takes_surfaces_only(root, runs):
+    lines = landscape.Around(runs["an"], root / "lines", num_images=8).line([-1.0, 0.0, 1.0], progress=False)
+    with pytest.raises(ValueError, match="'an' are lines"):
+        landscape_viewer(surfaces={"an": lines})
+    with pytest.raises(ValueError, match="use one of own, full_bce"):
+        landscape_viewer(root / "landscapes", loss="bce")
+
+
+# --- predictions ---
+
+
+def test_predictions_are_sorted_and_filtered(runs):
+    panel = predictions(runs=[runs["an"], *runs.values()])
+    probs, full, observed = (getattr(runs["an"], name)("val") for name in ("probs", "full", "observed"))
+    missing = (full == 1) & (observed == 0)
+    panel.show.value = "missing"
+    assert sorted(panel.rows) == np.flatnonzero(missing.any(1)).tolist()
+    panel.order.value = "missing_high"
+    assert (np.diff(np.where(missing, probs, 0).max(1)[panel.rows]) <= 0).all()
+    panel.show.value, panel.order.value = "all", "missing_low"
+    lowest = np.where(missing, probs, 2).min(1)[panel.rows]
+    assert (np.diff(lowest) >= 0).all()  # those without a missing positive stand last
+    panel.order.value = "loss"
+    each = -(full * np.log(probs) + (1 - full) * np.log1p(-probs)).mean(1)
+    assert (np.diff(each[panel.rows]) <= 1e-6).all()
+    assert float(told(panel, "loss")[0]) == pytest.approx(each.max(), abs=1e-6)
+    panel.order.value = "ap"
+    ap = metrics.average_precision(runs["an"].logits("val").T, full.T).per_class
+    assert (np.diff(ap[panel.rows]) >= 0).all()
+    assert float(told(panel, "AP")[0]) == pytest.approx(np.nanmin(ap), abs=1e-6)
+    panel.threshold.value, panel.show.value = 0.3, "wrong"
+    assert sorted(panel.rows) == np.flatnonzero(((probs > 0.3) & (full == 0)).any(1)).tolist()
+    panel.show.value, panel.class_name.value = "not_found", "7"
+    assert sorted(panel.rows) == np.flatnonzero((missing & (probs <= 0.3))[:, 7]).tolist()
+
+
+@pytest.mark.parametrize("compare", [None, "gr"])
+def test_bars_are_those_of_the_table(runs, compare):
+    panel = predictions(runs=runs.values(), compare=compare and runs[compare])
+    panel.list.select.value = runs["an"].path
+    panel.list.compare.value = runs[compare].path if compare else ""
+    panel.page.value = 3
+    rows, shown = panel.page_rows, panel.shown
+    assert len(shown) == (2 if compare else 1) and rows.tolist() == [6, 7, 8]
+    probs = {choosing.name_of(one): one.probs("val")[rows] for one in shown}
+    full, observed = runs["an"].full("val")[rows], runs["an"].observed("val")[rows]
+    bars = examples.table(probs, full, observed, images=["a", "b", "c"], classes=runs["an"].classes)
+    for n, image in enumerate("abc"):
+        for m, method in enumerate(probs):
+            own = bars[(bars["image"] == image) & (bars["method"] == method)]
+            widths = [bar.get_width() for bar in panel._rows.bars[n, m]]
+            np.testing.assert_allclose(widths[: len(own)], own["prob"])
+            assert len(panel._rows.crosses[n, m].get_xdata()) == (~own["right"]).sum()
+    annotated = [", ".join(np.array(runs["an"].classes)[row == 1]) for row in observed]
+    assert told(panel, "annotated") == annotated
+
+
+def test_predictions_page_through_and_stop_at_the_ends(runs):
+    panel = predictions(runs=[runs["an"]])
+    assert panel.page.max == 14 and panel.page.min == 1  # forty images, three a page
+    panel.back.click()
+    assert panel.page.value == 1
+    seen = moved(panel, panel.page)
+    assert len(seen) == 14
+    panel.forward.click()
+    assert panel.page.value == 14 and panel.page_rows.tolist() == [39] and not panel.trouble.value
+    figure, axes = panel.fig, len(panel.fig.axes)
+    moved(panel, panel.page)
+    assert panel.fig is figure and len(figure.axes) == axes and len(plt.get_fignums()) == 0
+
+
+def test_every_filter_and_order_of_both_splits(runs):
+    panel = predictions(runs=[runs["gr"]])
+    for split in ("val", "test"):
+        panel.split.value = split
+        for show in [key for _, key in panel.show.options]:
+            panel.show.value = show
+        for order in [key for _, key in panel.order.options]:
+            panel.order.value = order
+        for threshold in (0, 1):
+            panel.threshold.value = threshold
+    assert {key for _, key in panel.order.options} == {k for k, (_, needs) in ORDERS.items() if not needs}
+    panel.show.value = "wrong"
+    assert panel.threshold.value == 1 and len(panel.rows) == 0 and not panel.trouble.value  # an empty page
+    panel.split.value = "val"
+    assert {key for _, key in panel.show.options} == set(FILTERS)
+
+
+def test_predictions_of_the_same_images_are_compared(runs):
+    panel = predictions(runs=runs.values())
+    assert {p for _, p in panel.list.compare.options} >= {"", runs["gr"].path, runs["em"].path}
+    with pytest.raises(ValueError, match="test images"):
+        predictions(runs=runs.values(), split="test", show="missing")
+    with pytest.raises(ValueError, match="unknown order 'AP'"):
+        predictions(runs=runs.values(), order="AP")
+
+
+def test_a_photograph_is_shown_in_the_middle_of_a_square():
+    wide = np.full((2, 6, 3), 7, np.uint8)
+    square = examples._squared(wide)
+    assert square.shape == (6, 6, 3) and (square[2:4] == 7).all() and (square[:2] == 255).all()
+    tall = examples._squared(np.full((5, 2), 9, np.uint8))
+    assert tall.shape == (5, 5) and tall.sum() == 90  # white is 0 where it is gray
+
+
+# --- all of them ---
+
+
+def panels(root, runs):
+    return {
+        "epoch": run_browser(root),
+        "azimuth": landscape_viewer(root / "landscapes"),
+        "page": predictions(root),
+    }
+
+
+def test_what_update_raises_is_shown_and_raised(root, runs):
+    for name, panel in panels(root, runs).items():
+
+        def broken():
+            raise ValueError("planted <here>")
+
+        panel.update, before = broken, panel.update
+        slider = getattr(panel, name)
+        with pytest.raises(ValueError, match="planted"):
+            slider.value = slider.max if slider.value != slider.max else slider.min
+        assert "planted &lt;here&gt;" in panel.trouble.value
+        panel.update = before
+        panel.redraw()
+        assert not panel.trouble.value
+
+
+def test_every_panel_has_a_picture_where_there_are_no_widgets(root, runs):
+    for panel in panels(root, runs).values():
+        bundle = panel._repr_mimebundle_()
+        picture = base64.b64decode(bundle["image/png"])
+        assert picture == panel.picture.value and picture.startswith(b"\x89PNG") and len(picture) > 10_000
+        assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+@pytest.mark.slow
+def test_a_planted_error_fails_the_notebook(root, tmp_path):
+    code = (
+        "from spml_core.explore import run_browser\n"
+        f"panel = run_browser({str(root)!r})\n"
+        "def broken():\n    raise ValueError('planted in the browser')\n"
+        "panel.update = broken\npanel.epoch.value = 0\npanel"
+    )
+    cells = [new_markdown_cell("# 01 · Planted"), new_code_cell('figures_dir: str = "figures"  # where')]
+    cells[1].metadata["tags"] = ["parameters"]
+    nb = new_notebook(cells=[*cells, new_code_cell(code)])
+    nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(nb, tmp_path / "01-planted.ipynb")
+    (result,) = runner.run_notebooks(
+        ["01-planted"],
+        {"figures_dir": str(tmp_path / "f")},
+        notebooks_dir=tmp_path,
+        output_dir=tmp_path / "o",
+    )
+    assert result.status == "failed" and "planted in the browser" in result.error
+
+
+# --- the app ---
+
+
+def test_app_without_and_with_runs(root, tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "spml-core"\n')
+    monkeypatch.setenv("SPML_PROJECT", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    page = app.app()
+    assert page.titles == ("Loss lab", "Runs", "Landscapes", "Predictions")
+    for n, text in ((1, "no run yet"), (2, "notebook 08"), (3, "no run yet")):
+        page.selected_index = n
+        assert text in page.children[n].told.value and page.children[n].panel is None
+    shutil.copytree(root, tmp_path / "runs")
+    for tab in page.children[1:]:
+        tab.again.click()
+        assert isinstance(tab.children[0], widgets.VBox) and bytes(tab.panel.picture.value)[1:4] == b"PNG"
+
+
+def test_app_shows_what_went_wrong():
+    def broken():
+        raise OSError("the disk is gone")
+
+    tab = app.Later(broken)
+    with pytest.raises(OSError, match="the disk is gone"):
+        tab.show()
+    assert "the disk is gone" in tab.told.value and tab.again in tab.children
