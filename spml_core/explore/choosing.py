@@ -49,6 +49,12 @@ def name_of(run: Run) -> str:
     return f"{figures.METHOD_LABELS.get(config['method'], config['method'])}, seed {config['seed']}"
 
 
+def names_of(runs: list[Run]) -> list[str]:
+    """`name_of` each of one or two runs; a second one of that name has ", other settings"."""
+    names = [name_of(run) for run in runs]
+    return names if len({*names}) == len(names) else [names[0], f"{names[1]}, other settings"]
+
+
 def settings(run: Run) -> str:
     """In what a run differs from the defaults of its data set and method, e.g. "digits, train=300, w=(0.0, 10.0)"."""
     config = run.config
@@ -174,11 +180,12 @@ class RunList(widgets.VBox):
 
     def _offer_others(self) -> None:
         kind = self._kinds[self._first]
-        others = [pair for pair in self._rows_shown if self._kinds[pair[1]] == kind]
+        alike = [pair for pair in self._rows_shown if self._kinds[pair[1]] == kind]
+        others = [pair for pair in alike if pair[1] != self._first]
         options = [("no other run", NONE), *others]
         if options != list(self.compare.options):
             self.compare.options = options
-        if self._second is not None and self._kinds[self._second] != kind:
+        if self._second not in [path for _, path in others]:
             self._second = None
         self.compare.value = self._second or NONE
 

@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 DPI = 110  # of the screen
-WIDE = {"description_width": "12em"}  # names are spelled out
+WIDE = {"description_width": "14em"}  # names are spelled out
 
 
 class Panel(widgets.VBox):
@@ -170,4 +170,4 @@ def choice(name: str, options, value=None) -> widgets.Dropdown:
 
 
 def _width() -> widgets.Layout:
-    return widgets.Layout(width="29em")
+    return widgets.Layout(width="31em")

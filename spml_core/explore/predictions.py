@@ -17,7 +17,7 @@ from spml_core import examples, figures, metrics, records
 from spml_core.data import Dataset
 from spml_core.data.pictures import pictures
 from spml_core.experiment import Experiment
-from spml_core.explore.choosing import NONE, RunList, name_of
+from spml_core.explore.choosing import NONE, RunList, names_of
 from spml_core.explore.panel import Panel, choice, slider
 from spml_core.paths import locate
 from spml_core.records import Run
@@ -258,9 +258,7 @@ class Predictions(Panel):
     def update(self):
         rows, runs, classes = self.page_rows, self.shown, self.list.value.classes
         first, threshold = self.scores(runs[0]), self.threshold.value
-        names = [name_of(run) for run in runs]
-        if len({*names}) < len(runs):
-            names[1] += ", other settings"
+        names = names_of(runs)
         probs = {name: self.scores(run).probs[rows] for name, run in zip(names, runs, strict=True)}
         observed = None if first.observed is None else first.observed[rows]
         told = {"images": [str(n) for n in rows], "classes": classes, "labels": self._labels}
@@ -298,7 +296,7 @@ class Predictions(Panel):
         first = self.scores(runs[0])
         listed = lambda mask: html.escape(", ".join(np.array(classes)[mask])) or "none"  # noqa: E731
         heads = ["image", *(["annotated"] if first.observed is not None else []), "true"]
-        heads += [f"{kind}, {name_of(run)}" for run in runs for kind in ("predicted", "loss", "AP")]
+        heads += [f"{kind}, {name}" for name in names_of(runs) for kind in ("predicted", "loss", "AP")]
         measured = [(self.scores(run), self.scores(run).loss, self.scores(run).ap) for run in runs]
         for n in rows:
             cells = (

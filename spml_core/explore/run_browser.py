@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 
 from spml_core import analysis, figures, finding, methods, records
 from spml_core.analysis import Buckets, or_undefined
-from spml_core.explore.choosing import NONE, RunList, name_of
+from spml_core.explore.choosing import NONE, RunList, names_of
 from spml_core.explore.panel import Panel, choice, slider
 from spml_core.records import Run
 
@@ -209,16 +209,16 @@ class RunBrowser(Panel):
         )  # before the scale: an empty group leaves nothing to scale by
         scores.set_yscale("log")
         self._drawn = []
-        for run, one, color, bars, dots, curve in zip(
-            runs, found, self.colors(runs), BARS, DOTS, CURVES, strict=False
-        ):
+        looks = zip(self.colors(runs), BARS, DOTS, CURVES, strict=False)
+        for name, run, one, look in zip(names_of(runs), runs, found, looks, strict=False):
+            color, bars, dots, curve = look
             x = np.arange(len(one.distance))
             drawn = {"histogram": finding.draw_histogram(scores, one.histograms[0], **bars)}
             colored = {"color": "0.25" if len(runs) == 1 else color}
             drawn["buckets"] = finding.draw_buckets(buckets, one.buckets[0], MIN_COUNT, **dots, **colored)
             if run.config["method"] == "gr":
                 (drawn["k"],) = buckets.plot(P, self._k_hat(run, 0), "--", color=color, lw=1)
-            distance.plot(x, one.distance, "-", color=color, label=name_of(run), **curve)
+            distance.plot(x, one.distance, "-", color=color, label=name, **curve)
             (drawn["distance now"],) = distance.plot([0], [0], color=color, marker=curve["marker"], ms=6)
             for name, line in RATES.items():
                 (drawn[name],) = rates.plot(x, x * np.nan, line, color=color, **curve)
@@ -252,7 +252,7 @@ class RunBrowser(Panel):
         groups = [*reversed(self._drawn[0]["histogram"].items())]
         shown = [(steps, name) for name, steps in groups]
         if len(runs) == 2:
-            shown.append((Line2D([], [], **gray), f"outline: {name_of(runs[1])}"))
+            shown.append((Line2D([], [], **gray), f"outline: {names_of(runs)[1]}"))
         known = [(Line2D([], [], ls=":", **gray), "of all missing labels")]
         if any(run.config["method"] == "gr" for run in runs):
             known.append((Line2D([], [], ls="--", **gray), r"$\hat k(p)$ that GR uses"))
@@ -296,12 +296,12 @@ class RunBrowser(Panel):
             "val mAP (%)",
         )
         rows = []
-        for run, one, epoch in zip(runs, found, epochs, strict=True):
+        for name, run, one, epoch in zip(names_of(runs), runs, found, epochs, strict=True):
             n, rates = one.groups, one.rates(self.threshold.value)
             hits = one.found[epoch]
             above = int(hits["found"].iloc[int(np.abs(THRESHOLDS - self.threshold.value).argmin())])
             values = {
-                "run": html.escape(name_of(run)),
+                "run": html.escape(name),
                 "epoch": str(epoch),
                 "false": f"{n[false]:,}",
                 "true": f"{n[true]:,}",
