@@ -604,6 +604,37 @@ def test_compiled_gr(params):
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler on a CPU")
+@pytest.mark.parametrize("name", ["gr", "hill", "em"])
+def test_compiled_formula(name):
+    """The eager loss, at every moment of a schedule, in each reduction, with its second derivative."""
+    compiled, loss = losses.compiled(getattr(losses, name)), getattr(losses, name)
+    assert compiled.__name__ == name
+    logits, observed = batch(64, 20, torch.float32)
+    moments = [{**GR_VOC, "w": w, "b": -w} for w in (0.0, 1.0, 2.0, 3.0)] if name == "gr" else [{}]
+    for params in moments:
+        for reduction in losses.REDUCTIONS if params == moments[0] else ("mean",):
+            for z in (logits, 1e3 * logits):
+                pair = [
+                    value_and_grad(
+                        lambda *a, f=f, r=reduction, **o: f(*a, reduction=r, **o).sum(), z, observed, **params
+                    )
+                    for f in (compiled, loss)
+                ]
+                for got, expected in zip(*pair, strict=True):
+                    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+    z = logits.clone().requires_grad_()
+    seconds = []
+    for f in (compiled, loss):
+        (slope,) = torch.autograd.grad(f(z, observed, **moments[0]), z, create_graph=True)
+        seconds.append(torch.autograd.grad(slope.square().sum(), z)[0])
+    torch.testing.assert_close(*seconds)
+    assert compiled(logits, observed, **moments[0]).item() == pytest.approx(
+        loss(logits, observed, **moments[0]).item()
+    )
+
+
 @pytest.mark.parametrize("name", FUSED)
 def test_no_gradient_asked_for(name):
     logits, observed = batch(6, 5)

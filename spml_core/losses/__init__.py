@@ -26,6 +26,7 @@ Hill = Zhang et al., 2021 (arXiv 2112.07368); LASD = "Leveraged asymmetric loss 
 from spml_core.losses import terms
 from spml_core.losses.common import REDUCTIONS
 from spml_core.losses.focal import asl, asl_ps, fm_splc, focal, focal_margin, hill, mse, splc
+from spml_core.losses.fused import compiled
 from spml_core.losses.large_loss import ll_ct, ll_r
 from spml_core.losses.lasd import consistency, lasd, leverage
 from spml_core.losses.negative import an, an_ls, bce, dw, iun, n_ls, wan
@@ -36,7 +37,7 @@ from spml_core.losses.select import as_positive, large_losses
 from spml_core.losses.unknown import em, ent_min, epr, expected_positives_penalty, lp_norm
 
 __all__ = [
-    "REDUCTIONS", "an", "an_ls", "as_positive", "asl", "asl_ps", "bce", "consistency", "dw",
+    "REDUCTIONS", "an", "an_ls", "as_positive", "asl", "asl_ps", "bce", "compiled", "consistency", "dw",
     "em", "em_apl", "en", "ent_min", "epr", "expected_positives_penalty", "fm_splc", "focal",
     "focal_margin", "gr", "hill", "iun", "large_losses", "lasd", "leverage", "ll_ct", "ll_r",
     "lp_norm", "mse", "n_ls", "pseudo_label", "role", "splc", "terms", "unified", "wan",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
+from functools import cache, wraps
 
 import torch
 from torch import Tensor
@@ -10,6 +12,42 @@ from torch import Tensor
 from spml_core.losses.common import reduce
 
 Formula = Callable[..., tuple[Tensor, Tensor]]
+
+
+def compiled(loss: Callable) -> Callable:
+    """The same loss with its formula compiled, and everything around it eager.
+
+    Unlike `torch.compile(loss)` it keeps the second derivative, and leaves out most of what that does around a kernel
+    at each call, which at small batches takes longer than the kernel. The first call compiles, and the second with
+    other numbers (seconds each). A loss that is not written as a fused formula stays eager.
+
+    Args:
+        loss: a function of this package, such as `gr`.
+    """
+
+    @wraps(loss)
+    def call(*args, **options):
+        token = _COMPILE.set(True)
+        try:
+            return loss(*args, **options)
+        finally:
+            _COMPILE.reset(token)
+
+    return call
+
+
+_COMPILE: ContextVar[bool] = ContextVar("compile", default=False)
+
+
+@cache
+def _compiled(formula: Formula, reduction: str) -> Formula:
+    """Reduced loss and slope in one kernel."""
+
+    def reduced(z, labels, *constants):
+        loss, slope = formula(z, labels, *constants)
+        return reduce(loss, reduction), slope
+
+    return torch.compile(reduced)
 
 
 def fused(
@@ -35,7 +73,7 @@ def fused(
     # Under torch.func a Function needs setup_context, which costs as much as a third of a small batch: ask autograd.
     if not compiling and _functorch():
         return reduce(formula(z, labels, *constants)[0], reduction)
-    fast = formula if compiling or in_place is None else in_place
+    fast = formula if compiling or in_place is None or _COMPILE.get() else in_place
     if torch.is_grad_enabled() and z.requires_grad:
         return _Fused.apply(z, labels, formula, fast, constants, reduction)
     with torch.no_grad():
@@ -79,6 +117,8 @@ def _by_blocks(
     formula: Formula, z: Tensor, labels: Tensor, constants: tuple, reduction: str
 ) -> tuple[Tensor, Tensor]:
     """Reduced loss and slope, block of rows by block, so that temporaries cost neither time nor memory of a batch."""
+    if _COMPILE.get() and not torch.compiler.is_compiling():
+        return _compiled(formula, reduction)(z, labels, *constants)
     if torch.compiler.is_compiling() or z.numel() <= BLOCK:
         loss, slope = formula(z, labels, *constants)
         return reduce(loss, reduction), slope
