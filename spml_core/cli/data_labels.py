@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from spml_core.cli.text import ROOT, label_options, table
+from spml_core.cli.text import DROP, ROOT, label_options, table
 from spml_core.paths import locate
 from spml_core.words import count
 
@@ -22,8 +22,7 @@ from spml_core.words import count
     "--drop",
     type=click.FloatRange(0, 1),
     metavar="RATIO",
-    help="Share of an image's positives to take away, 0 to 1: of n, floor(n (1 - RATIO)) + 1 stay, so one at least. Of "
-    "5 positives, 0 leaves 5, 0.5 leaves 3, 0.8 leaves 2, 1 leaves 1. Hill/SPLC published 0.5, 0.8 and 1.",
+    help=DROP,
 )
 @click.option("--weights", type=click.Choice(["frequency", "inverse_frequency"]),
               help="Draw common, or rare, classes more often.")  # fmt: skip

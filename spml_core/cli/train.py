@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from spml_core.cli.text import table, values, warned
+from spml_core.cli.text import DROP, ROOT, table, values, warned
 
 
 @click.command()
@@ -12,7 +12,7 @@ from spml_core.cli.text import table, values, warned
     "--dataset",
     help="digits (the default), folder, voc2012, coco2014, nuswide, cub200 or openimages (data/README.md).",
 )
-@click.option("--root", type=click.Path(), help="Folder of the data set; all but digits need it.")
+@click.option("--root", type=click.Path(), help=f"{ROOT} All but digits need it.")
 @click.option("data", "-d", "--data", type=(str, str), multiple=True, metavar="NAME VALUE",
               help="Option of the data set, e.g. -d min_images 100; repeatable.")  # fmt: skip
 @click.option("methods", "--method", multiple=True, help="Default: gr; repeatable.")
@@ -29,9 +29,7 @@ from spml_core.cli.text import table, values, warned
 )
 @click.option("--val-labels", type=click.Choice(["clean", "observed"]),
               help="Validation labels that choose the epoch. Default: clean.")  # fmt: skip
-@click.option(
-    "--drop", type=click.FloatRange(0, 1), help="Labels by Hill's missing ratio; 1 is single positive."
-)
+@click.option("--drop", type=click.FloatRange(0, 1), metavar="RATIO", help=DROP)
 @click.option("--draw-weights", type=click.Choice(["frequency", "inverse_frequency"]),
               help="A single positive, drawn among common or rare classes more often.")  # fmt: skip
 @click.option("--manifest", type=click.Path(), help="Labels from a file, see `spml data labels`.")
