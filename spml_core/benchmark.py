@@ -26,8 +26,8 @@ PUBLISHED = "data/published_results.csv"
 METRICS = ("mAP", "CP", "CR", "CF1", "OP", "OR", "OF1")
 ORACLES = ("bce", "iun")  # see more labels than one an image: no rival of the others
 TOLD = ("en", "epr", "role")  # how many positives an image has
-# Rows of ablation tables, a part or a variant of a method that is there whole (notebook 04).
-PARTS = ("focal_margin", "gr_trainable", "mse")
+# Rows of ablation tables, a part or a variant of a method that is there whole (notebook 04); a frame for any loss.
+PARTS = ("focal_margin", "gr_trainable", "mse", "unified")
 # Rows that go by another name in a paper than with us, and rows of methods that are not registered.
 RENAMED = {
     ("gr_table2", "splc"): "fm_splc",  # Focal margin + SPLC; the paper calls it SPLC

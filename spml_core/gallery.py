@@ -192,14 +192,19 @@ BODY
 </main>
 <script>
 const filter = document.getElementById("filter"), count = document.getElementById("count");
+// "GR Figure 5", "GR Fig. 5" and "gr fig 5" are one: words, of which those asked for are beginnings.
+function wordsOf(text) {
+  const plain = text.toLowerCase().replaceAll(/fig(ure)?s?\\b\\.?/g, "fig").replaceAll(/k-?hat/g, "k\u0302");
+  return plain.split(/[^\\p{L}\\p{M}\\p{N}.+-]+/u).filter(Boolean);
+}
 function show() {
-  const words = filter.value.toLowerCase().split(/\\s+/).filter(Boolean);
+  const words = wordsOf(filter.value);
   let shown = 0, all = 0;
   for (const section of document.querySelectorAll("section")) {
     const cards = [...section.querySelectorAll("figure")], title = section.querySelector("h2").textContent;
     for (const card of cards) {
-      const text = (title + " " + card.textContent).toLowerCase();
-      card.hidden = !words.every(word => text.includes(word));
+      const known = wordsOf(title + " " + card.textContent);
+      card.hidden = !words.every(word => known.some(own => own.startsWith(word)));
       all += 1; shown += !card.hidden;
     }
     section.hidden = cards.every(card => card.hidden);

@@ -17,7 +17,7 @@ import pandas as pd
 import yaml
 
 from spml_core import metrics
-from spml_core.claims import Claim, mean_sd
+from spml_core.claims import Claim, doubt, mean_sd
 from spml_core.paths import locate
 from spml_core.runs import Experiment, Run, run_all
 
@@ -134,6 +134,7 @@ def pairs(
     found = ", ".join(f"{name} {mean_sd(gaps[name])}" for name in shown)
     if len(shown) < len(gaps):
         found = f"smallest of {len(gaps)} differences: {found}"
+    found += doubt(min(gaps.values(), key=sum))
     return Claim(text, holds, found, source, table.shape[1])
 
 
@@ -146,7 +147,7 @@ def above(text: str, table: pd.DataFrame, baseline: pd.Series, source: str = "")
     """
     gains = table - baseline
     worst = gains.mean(axis=1).idxmin()
-    found = f"smallest gain {mean_sd(gains.loc[worst].tolist())}, at {_plain(worst)}"
+    found = f"smallest gain {mean_sd(gains.loc[worst].tolist())}, at {_plain(worst)}{doubt(gains.loc[worst].tolist())}"
     return Claim(text, bool(gains.loc[worst].sum() > 0), found, source, table.shape[1])
 
 

@@ -46,3 +46,13 @@ def test_claims_lie_beside_the_numbers(tmp_path):
 
 def test_mean_and_spread():
     assert mean_sd([96.0, 97.0]) == "96.5 ± 0.7" and mean_sd([0.123], 2) == "0.12"
+
+
+def test_a_difference_within_its_spread_is_told():
+    """Seed by seed, since a seed has the same data for all."""
+    steady = Claim.order("a > b", {"a": [90.0, 70.0, 50.0], "b": [89.0, 68.9, 49.1]})
+    noisy = Claim.order("a > b", {"a": [90.0, 70.0, 50.0], "b": [85.0, 75.0, 49.1]})
+    assert steady.holds and noisy.holds
+    assert "no evidence either way" in noisy.evidence and "no evidence" not in steady.evidence
+    against = Claim.order("b > a", {"b": [85.0, 75.0, 49.1], "a": [90.0, 70.0, 50.0]})
+    assert against.verdict == "does not hold" and "no evidence either way" in against.evidence

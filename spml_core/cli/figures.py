@@ -81,7 +81,8 @@ def _report(results) -> None:
         for claim in result.claims
     ]
     if claims:
-        click.echo("\n" + table([("claim", "in", ""), *claims]))
+        head = ("claim", "in", "evidence; an order holds where the means over the seeds have it")
+        click.echo("\n" + table([head, *claims]))
     failed = [result for result in results if result.status == "failed"]
     for result in failed:
         click.echo(f"\n{result.name}, {result.error}", err=True)
