@@ -195,7 +195,7 @@ const filter = document.getElementById("filter"), count = document.getElementByI
 // "GR Figure 5", "GR Fig. 5" and "gr fig 5" are one: words, of which those asked for are beginnings.
 function wordsOf(text) {
   const plain = text.toLowerCase().replaceAll(/fig(ure)?s?\\b\\.?/g, "fig").replaceAll(/k-?hat/g, "k\u0302");
-  return plain.split(/[^\\p{L}\\p{M}\\p{N}.+-]+/u).filter(Boolean);
+  return plain.split(/[^\\p{L}\\p{M}\\p{N}.]+/u).filter(Boolean);
 }
 function show() {
   const words = wordsOf(filter.value);
