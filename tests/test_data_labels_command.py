@@ -89,7 +89,7 @@ def test_a_matrix_is_no_manifest(tmp_path):
     (tmp_path / "table.csv").write_text("image,split,labels\n")
     for name in ("observed.npy", "renamed.csv"):
         result = CliRunner().invoke(main, ["train", "--manifest", str(tmp_path / name)])
-        assert result.exit_code == 2 and "is a matrix, not a manifest" in result.output
+        assert result.exit_code == 1 and "is a matrix, not a manifest" in result.output
         assert f"spml data labels NAME --import {name} --output labels.csv" in result.output
     other = CliRunner().invoke(main, ["train", "--manifest", str(tmp_path / "table.csv")])
     assert other.exit_code == 2 and "image,split,positive,negative" in other.output
@@ -107,3 +107,13 @@ def test_options_of_training_may_stand(tmp_path):
     (tmp_path / "labels.csv").write_text("image,split,labels\na.jpg,train,cat\nb.jpg,val,dog\n")
     result = spml("folder", "--root", tmp_path, "-d", "size", 64)
     assert result.exit_code == 0 and "2 classes" in result.output, result.output
+
+
+def test_what_is_there_is_not_replaced(tmp_path):
+    """Such as the labels.csv of the data set itself."""
+    file = tmp_path / "labels.csv"
+    file.write_text("mine")
+    command = ["data", "labels", "digits", "-d", "train", "20", "-d", "val", "5", "--output", str(file)]
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 2 and "is there already" in refused.output and file.read_text() == "mine"
+    assert CliRunner().invoke(main, [*command, "--force"]).exit_code == 0 and file.read_text() != "mine"

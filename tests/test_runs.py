@@ -904,6 +904,8 @@ def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
         (["-o", "emma", "1"], "emma.*ema"),
         (["--protocol", "grr"], "'gr'"),
         (["--protocol", "gr"], "gr:voc2012"),
+        (["--protocol", "cole2021"], "-o protocol cole2021"),
+        (["--epochs", "3", "-o", "epochs", "2"], "given twice"),
         (["-o", "params", "1"], "--param"),
         (["-o", "backbone", "3"], "backbone is a name, got 3"),
     ],

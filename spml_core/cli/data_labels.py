@@ -40,7 +40,8 @@ from spml_core.words import count
               help="Which images an .npy file holds.")  # fmt: skip
 @click.option("--output", type=click.Path(),
               help="FILE.csv: a manifest of all splits. FILE.npy: a matrix, and FILE_images.npy.")  # fmt: skip
-def labels(name, root, options, source, convention, images, nan, split, output, **draw):
+@click.option("--force", is_flag=True, help="Replace the output if it is there.")
+def labels(name, root, options, source, convention, images, nan, split, output, force, **draw):
     """Draw the observed labels of data set NAME, or import them, and print what they hold.
 
     \b
@@ -63,6 +64,10 @@ def labels(name, root, options, source, convention, images, nan, split, output, 
         options = label_options(options) | ({} if root is None else {"root": root})
         if output and Path(output).suffix not in (".csv", ".npy"):
             raise ValueError(f"--output {output}: the name ends in .csv (manifest) or .npy (matrix)")
+        if output and not force and locate(output).exists():
+            raise ValueError(
+                f"--output {locate(output)} is there already: give another name, or --force to replace it"
+            )
         if output and output.endswith(".npy"):
             _check_convention(convention or "spml")
         observe = _observe(**draw)

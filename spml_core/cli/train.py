@@ -73,10 +73,14 @@ def train(
     Each --param goes to every --method. A folder needs a labels.csv with the columns image,split,labels; labels are
     joined by ";". What was interrupted goes on from its last epoch when it is asked for again. On several GPUs:
     torchrun --nproc-per-node 4 --no-python spml train ...
+
+    Exit code: 0; 1 if images or labels are not as they must be, or a training failed; 2 for wrong usage; 130 if
+    interrupted.
     """
     from contextlib import nullcontext
 
     from spml_core import executors
+    from spml_core.data import DataError, OptionError
     from spml_core.distributed import rank, world_size
     from spml_core.runs import Experiment, run_all
 
@@ -101,6 +105,8 @@ def train(
         with executors.processes(jobs) if jobs > 1 else nullcontext() as executor:
             runs = run_all(experiments, executor, runs_dir, fresh=force)
     except ValueError as error:
+        if isinstance(error, DataError) and not isinstance(error, OptionError):
+            raise click.ClickException(str(error)) from error
         raise click.UsageError(str(error)) from error
     except (OSError, executors.RunFailures) as error:
         raise click.ClickException(str(error)) from error
@@ -132,6 +138,7 @@ def _fields(protocol: str | None, preset: str | None, data, others, fields: dict
     import difflib
 
     from spml_core import protocols, runs, space
+    from spml_core.data.labels import PROTOCOLS
     from spml_core.methods.presets import DATASETS
 
     given = {name: value for name, value in fields.items() if value is not None}
@@ -145,10 +152,17 @@ def _fields(protocol: str | None, preset: str | None, data, others, fields: dict
             near = difflib.get_close_matches(name, known, n=2)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
             raise ValueError(f"-o {name}: no such field. {hint}There are: {', '.join(known)}")
+        if given.get(name) is not None:
+            raise ValueError(f"{name} is given twice: by its own option and by -o {name}")
         given[name] = value
     base = {} if preset is None else space.read_preset(preset)
     if protocol is not None:
         name, published = _named(protocol)
+        if name in PROTOCOLS:
+            raise ValueError(
+                f"--protocol says how a paper trained; {name!r} is a way of drawing labels: -o protocol {name} (the "
+                "published draws: -o protocol cole2021 --seed 1200)"
+            )
         protocols.source(name)  # raises if there is no such
         dataset = (base | given).get("dataset", published)
         if dataset in (None, "digits"):
@@ -192,10 +206,14 @@ def _explained(experiment, protocol: str | None, given: dict) -> str:
         if given.get(name) is None and name in published:
             origin = f"protocol {protocol}"
         origin = "default of data set or method" if asked is None and effective is not None else origin
+        if name == "pretrained" and full.mode == "linear":
+            origin = "of mode linear: its frozen features are of pretrained weights"
         rows.append((name, to_json(effective), origin))
     device = distributed.fabric(full.accelerator).device
     rows.append(("here", f"{device.type}, {precision_on(device, full.precision)}", "device and precision"))
     said = f"\nprotocol {protocol}: {protocols.source(_named(protocol)[0])}" if protocol else ""
+    if full.protocol == "cole2021" and full.observe == (1, 0) and full.seed != 1200:
+        said += "\nThe labels that were published for VOC, COCO and CUB are those of --seed 1200."
     options = full.data | ({} if full.root is None else {"root": full.root})
     if needed := data.required_options(full.dataset, options):
         said += f"\nTo train, data set {full.dataset!r} needs --{needed[0]} PATH."
