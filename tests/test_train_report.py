@@ -1,5 +1,8 @@
 """What `spml train` prints of data and results."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -85,3 +88,17 @@ main(["warn"])
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert out.stderr == "Warning: two of them\n"
+
+
+def test_a_terminal_without_a_width_gets_a_bar(tmp_path):
+    """Else tqdm draws nothing."""
+    pytest.importorskip("pty")
+    command = [sys.executable, "-c", "from spml_core.cli import main; main()", "train", "--epochs", "1"]
+    for split in ("train", "val", "test"):
+        command += ["-d", split, "40"]
+    # in a process of its own, since pty.spawn forks, and torch has threads here
+    code = f"import pty, sys; sys.exit(pty.spawn({[*command, '--runs-dir', str(tmp_path)]!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, stdin=subprocess.DEVNULL, text=True
+    )
+    assert "batch/s" in done.stdout, done

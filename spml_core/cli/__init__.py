@@ -8,7 +8,7 @@ from spml_core.cli.explore import explore
 from spml_core.cli.figures import figures
 from spml_core.cli.methods import methods
 from spml_core.cli.search import search
-from spml_core.cli.text import plain_warnings
+from spml_core.cli.text import bars_without_a_width, plain_warnings
 from spml_core.cli.train import train
 
 
@@ -31,6 +31,7 @@ def main(context):
     spml data labels digits               draw, write and import observed labels
     """
     plain_warnings(context)
+    bars_without_a_width()
 
 
 for command in (figures, explore, train, search, methods, data):

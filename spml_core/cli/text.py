@@ -1,6 +1,8 @@
 """What the commands share: tables on screen, values from the command line, warnings as a reader wants them."""
 
+import os
 import warnings
+from contextlib import suppress
 
 ROOT = "Folder of the data set; a relative one starts at the project folder."
 DROP = (
@@ -46,3 +48,11 @@ def plain_warnings(context) -> None:
 def label_options(pairs: tuple[tuple[str, str], ...]) -> dict:
     """`values` of `-d` where only label files are read, so that what is given to `spml train` may be given here."""
     return {name: value for name, value in values(pairs).items() if name not in PREPARED}
+
+
+def bars_without_a_width() -> None:
+    """A terminal that does not know its width, as in some containers, gets bars of 80 columns: else it gets none."""
+    with suppress(OSError):
+        if os.get_terminal_size(2).columns == 0:
+            os.environ.setdefault("TQDM_NCOLS", "80")
+            os.environ.setdefault("TQDM_NROWS", "24")
