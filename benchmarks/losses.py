@@ -41,6 +41,12 @@ def main():
             print(f"  {name:14}{shape[0]:5} x {shape[1]:<4} {times:5.2f} x")
         views = ratio(loss, options, shape, views=3)
         print(f"  (lasd: three views against BCE of three, as the others; against BCE of one {views:.2f} x)")
+        frame = measured.pop(
+            "unified"
+        )  # any parts, differentiated by autograd: no loss of its own, and not judged
+        print(
+            f"  (unified is GR's frame for any parts, {frame:.2f} x: what a loss gains by a formula of its own)"
+        )
         slow = [n for n, times in measured.items() if times > (TARGET_GR if n == "gr" else TARGET)]
         print(f"  {len(slow)} of {len(measured)} above their target: {', '.join(slow) or 'none'}")
         whole = torch.compile(losses.gr, dynamic=False)
