@@ -161,6 +161,7 @@ class Rows:
                 (self.crosses[n, m],) = ax.plot([], [], "x", color=WRONG, ms=3.5, mew=1.2)
                 self.limits[n, m] = ax.axvline(0.5, ls=":", lw=0.7, color="0.3")
                 ax.set(xlim=(0, 1.15), xticks=[0, 0.5, 1], ylim=(number - 0.5, -0.5), yticks=range(number))
+                ax.spines["bottom"].set_bounds(0, 1)  # right of 1 there are only crosses
                 ax.xaxis.set_major_formatter("{x:g}")
                 ax.yaxis.set_major_formatter(FixedFormatter([""] * number))
                 ax.tick_params(axis="y", length=0)

@@ -59,7 +59,8 @@ def save_table(
         caption=tex(" ".join(filter(None, [caption, context and f"({context})"]))) or None,
         label=f"tab:{name}",
     )
-    (folder / f"{name}.tex").write_text(latex, encoding="utf-8")
+    head, body = latex.split("\n", 1)
+    (folder / f"{name}.tex").write_text("\n".join([head, r"\centering", r"\small", body]), encoding="utf-8")
     write_caption(folder / f"{name}.caption.json", "table", caption, context, source)
     _show(shown)
 

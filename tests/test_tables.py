@@ -24,6 +24,7 @@ def test_a_table_is_csv_and_latex(tmp_path, capsys):
         "method,mAP,β", "GR,96.3 ± 0.7,1", "EM_APL,95.4,", "k̂ & v,--,0.333333"
     ]  # fmt: skip
     latex = (tmp_path / "99a-test.tex").read_text()
+    assert latex.startswith("\\begin{table}[t]\n\\centering\n\\small\n\\caption{")
     for part in (
         r"\begin{tabular}{lrr}", r"\toprule", r"\bottomrule", r"\label{tab:99a-test}",
         r"\caption{Test mAP, 5 \% of $\alpha$ (digits, 3 seeds)}",
