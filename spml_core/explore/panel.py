@@ -182,5 +182,11 @@ def choice(name: str, options, value=None) -> widgets.Dropdown:
     return widgets.Dropdown(options=options, value=value, description=name, style=WIDE, layout=_width())
 
 
+def cell(kind: str, text: str, full: str = "") -> str:
+    """A cell of a table; `full`, what `text` has been shortened from, appears when the mouse rests on it."""
+    title = f" title='{html.escape(full)}'" if full and full != text else ""
+    return f"<td data-value='{kind}'{title}>{text}</td>"
+
+
 def _width() -> widgets.Layout:
     return widgets.Layout(width="31em")
