@@ -223,12 +223,12 @@ class RunList(widgets.VBox):
 
 def _row(run: Run) -> dict:
     config, summary = run.config, run.summary
-    label = figures.METHOD_LABELS.get(config["method"], config["method"])
+    label, changed = figures.METHOD_LABELS.get(config["method"], config["method"]), changes(run)
     row = {
         "method": label,
         "seed": config["seed"],
-        "settings": settings(run),
-        "plain": (len(changes(run)), config["dataset"], label.lower(), config["seed"], settings(run)),
+        "settings": ", ".join([config["dataset"], *changed]),
+        "plain": (len(changed), config["dataset"], label.lower(), config["seed"], changed),
         "written": (run.path / "summary.json").stat().st_mtime,
     }
     row |= {name: summary[name] for name in ("val_map", "test_map", "best_epoch")}
