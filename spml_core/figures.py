@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection, Iterable
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -218,7 +218,14 @@ def save_figure(
         context: under what conditions, see the function `context`.
         source: what of the papers this redraws, e.g. "GR Fig 3a"; several are joined by "; ".
         formats: "svg", written besides; None = as `use` has set.
+
+    Raises:
+        ValueError: a name that is not one of a file, but leads into another folder.
     """
+    if PureWindowsPath(name).name != name or name in ("", ".", "..") or not name.isprintable():
+        raise ValueError(
+            f"{name!r} is no file name: use one without / and \\, such as 'loss-lab'; the folder is {directory}"
+        )
     folder = locate(directory)
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(data, folder / f"{name}.csv")

@@ -331,6 +331,29 @@ def test_the_code_appears_and_follows(lab):
     assert lab.hyperparameters.changed() == {}
 
 
+def test_the_noise_of_a_browser_changes_nothing(tmp_path):
+    """It adds up steps from the low end of a slider, and sends -2.0000000000000018."""
+    lab = loss_lab(figures_dir=str(tmp_path))
+    for control in lab.hyperparameters.all():
+        if isinstance(control, widgets.FloatSlider):
+            control.value -= 1.8e-15
+    assert lab.hyperparameters.controls["b"][0].value != -2.0
+    assert lab.hyperparameters.changed() == {} and "build('gr', num_classes=10)" in lab.as_code()
+    plain = Experiment(dataset="digits", method="gr", epochs=10)
+    data = Experiment(data={"train": 20, "val": 10, "test": 10}).load_data(tmp_path / "cache")
+    assert lab.experiment().resolved().key(data) == plain.resolved().key(data)
+    lab.export.click()
+    assert "b = (-2.0, -2.0)" in (tmp_path / "loss-lab.caption.json").read_text()
+    lab.hyperparameters.controls["b"][1].value = -15 + 70 * 0.1 + 1e-14
+    assert lab.hyperparameters.changed() == {"b": (-2.0, -8.0)}
+
+
+def test_a_slider_becomes_as_fine_as_what_is_asked_for():
+    lab = loss_lab("gr", q3=0.1234, b=(-2, -6.5))
+    assert lab.params()["q3"] == 0.1234 and lab.hyperparameters.controls["q3"][0].readout_format == ".4f"
+    assert lab.params()["b"] == (-2.0, -6.5) and lab.hyperparameters.controls["b"][0].step == 0.1
+
+
 def test_export(lab, tmp_path):
     lab.method.value, lab.figures_dir, lab.name.value = "hill", str(tmp_path), "loss-lab-hill"
     lab.export.click()
@@ -341,6 +364,70 @@ def test_export(lab, tmp_path):
     p = data["p"]
     np.testing.assert_allclose(data["missing"], (1.5 - p) * p**2, rtol=1e-5)
     assert "lam = 1.5" in (tmp_path / "loss-lab-hill.caption.json").read_text()
+
+
+@pytest.mark.parametrize("name", ["../evil name", "a/b", "a\\b", "", "..", "/tmp/evil"])
+def test_export_writes_into_its_folder_only(tmp_path, name):
+    lab = loss_lab("an", figures_dir=str(tmp_path / "figures"))
+    lab.name.value = name
+    lab.export.click()
+    assert "is no file name" in lab.trouble.value and not lab.told_to_user.value
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_held_is_told_apart(tmp_path, monkeypatch):
+    lab = loss_lab("gr", figures_dir=str(tmp_path))
+    lab.hold.value = True
+    assert "Held, pale: GR.<" in lab.note.value
+    lab.hyperparameters.controls["b"][1].value = -8.0
+    told = "Held, pale: GR, b = (-2.0, -2.0). Beside it: b = (-2.0, -8.0)."
+    assert told in lab.note.value
+    with monkeypatch.context() as patched:
+        written = []
+        patched.setattr(figures, "save_figure", lambda fig, *_: written.append(fig))
+        lab.export.click()
+    labels = [text.get_text() for text in written[0].legends[0].get_texts()]
+    assert labels[0] == "held: GR, a missing label\nb = (-2.0, -2.0)"
+    assert labels[2] == "GR, a missing label\nb = (-2.0, -8.0)"
+    lab.export.click()
+    assert told in (tmp_path / "loss-lab.caption.json").read_text()
+    lab.epoch.value = 5
+    assert "epoch = 10. Beside it: b = (-2.0, -8.0), epoch = 5." in lab.note.value
+    lab.method.value = "hill"
+    assert "Held, pale: GR, defaults. Beside it: defaults." in lab.note.value
+    lab.hold.value = False
+    assert "Held" not in lab.note.value
+
+
+def test_one_kind_of_label_fills_the_axes():
+    lab = loss_lab("gr")
+    both = lab.axes[1].get_ylim()
+    assert both[0] < -0.9
+    lab.hold.value = True
+    for kind in ("missing", "observed"):
+        lab.show.value = kind
+        assert {*lab._lines} == {kind, f"{kind}_gradient"} == {name for name, _ in lab._ghosts}
+        values = np.append(lab._lines[f"{kind}_gradient"].get_ydata(), 0)
+        low, high = lab.axes[1].get_ylim()
+        assert low < values.min() and values.max() < high
+        assert high - low == pytest.approx(1.1 * np.ptp(values))
+        assert {text.get_text().split(", ")[1] for text in lab.fig.legends[0].get_texts()} == {
+            {"missing": "a missing label", "observed": "an observed positive"}[kind]
+        }
+    lab.show.value = "both"
+    assert lab.axes[1].get_ylim() == both
+
+
+def test_why_the_end_is_not_reached(lab):
+    lab.method.value = "gr"
+    lab.epoch.value = 10
+    assert "stop one epoch short of the end" in lab.equation.value and "at 9/10" in lab.equation.value
+    (schedule,) = lab.hyperparameters.controls["schedule"]
+    schedule.value = "paper"
+    assert "short" not in lab.equation.value
+    schedule.value = "code"
+    lab.method.value = "hill"
+    assert "short" not in lab.equation.value
 
 
 # --- a panel ---

@@ -1,6 +1,7 @@
 """Run browser, landscape viewer and predictions, driven from Python: their numbers, ends of sliders, errors."""
 
 import base64
+import dataclasses
 import re
 import shutil
 import tracemalloc
@@ -41,8 +42,9 @@ def runs(root):
 
 
 def told(panel, kind):
-    """All readouts of a kind, as text."""
-    return re.findall(rf"data-value='{kind}'>([^<]*)<", panel.readout.value)
+    """All readouts of a kind, as text; the full one, where the cell shows a shorter."""
+    found = re.findall(rf"data-value='{kind}'(?: title='([^']*)')?>([^<]*)<", panel.readout.value)
+    return [full or shown for full, shown in found]
 
 
 def moved(panel, slider):
@@ -70,15 +72,60 @@ def test_sorted_filtered_and_still_chosen(runs):
     listed.observe(seen.append, ["value", "other"])
     listed.words.value = "AN train=80"
     assert [p for _, p in listed.select.options] != [] and not seen  # a filter changes no picture
-    assert {listed.runs[p].config["method"] for _, p in listed.select.options} == {"an", "gr"}
-    listed.words.value = "no such run"
-    assert [p for _, p in listed.select.options] == [runs["gr"].path] and listed.value == runs["gr"]
+    assert {listed.runs[p].config["method"] for _, p in listed.select.options} == {"an"}
+    assert listed.select.value is None and "still shown is the one chosen before" in listed.note.value
+    listed.words.value = "no <such> run"
+    assert not listed.select.options and listed.select.value is None and listed.value == runs["gr"]
+    assert "no run has &#x27;no &lt;such&gt; run&#x27;" in listed.note.value
     listed.words.value = ""
+    assert listed.select.value == runs["gr"].path and "still" not in listed.note.value and not seen
     listed.select.value = runs["an"].path
     assert listed.value == runs["an"] and len(seen) == 1
     for order in choosing.ORDERS:
         listed.order.value = order
         assert listed.value == runs["an"] and len(listed.select.options) == 4
+
+
+class Named:
+    """What a list shows of a run."""
+
+    def __init__(self, folder, method, seed, val_map, **fields):
+        resolved = Experiment(method=method, seed=seed, **fields).resolved()
+        self.path = folder / f"{method}-{seed}-{len(fields)}"
+        self.path.mkdir()
+        (self.path / "summary.json").touch()
+        self.config = dataclasses.asdict(resolved)
+        self.summary = {"val_map": val_map, "test_map": None, "best_epoch": 1}
+
+
+def test_plain_runs_stand_first(tmp_path):
+    runs = [
+        Named(tmp_path, "an", 0, 70.0, data={"train": 300}),
+        Named(tmp_path, "gr", 1, 81.0),
+        Named(tmp_path, "gr", 0, 80.0),
+        Named(tmp_path, "an", 1, 75.0, epochs=3, data={"train": 300}),
+        Named(tmp_path, "em", 0, 60.0),
+    ]
+    listed = RunList(runs)
+    order = [path.name for _, path in listed.select.options]
+    assert order == ["em-0-0", "gr-0-0", "gr-1-0", "an-0-1", "an-1-2"]
+    assert listed.value is runs[4] and listed.select.index == 0
+    compared = [text for text, _ in listed.compare.options]
+    assert compared[:2] == ["no other run", "GR, seed 0, val mAP 80.0 %, digits"]
+    assert compared[3:] == [
+        "AN, seed 0, val mAP 70.0 %, digits, train=300",
+        "AN, seed 1, val mAP 75.0 %, digits, train=300, epochs=3",
+    ]
+    listed.compare.value = runs[0].path
+    listed.words.value = "gr"
+    assert [path.name for _, path in listed.select.options] == ["gr-0-0", "gr-1-0"]
+    compared = [path for _, path in listed.compare.options]
+    assert compared == ["", runs[2].path, runs[1].path, runs[0].path]  # it keeps the one that is compared
+    assert listed.value is runs[4] and listed.other is runs[0]
+    listed.compare.value = runs[1].path
+    assert listed.value is runs[4] and listed.other is runs[1]
+    listed.order.value = "validation mAP"
+    assert [path.name for _, path in listed.select.options] == ["gr-1-0", "gr-0-0"]
 
 
 def test_settings_in_words(runs):
@@ -102,6 +149,14 @@ def test_nothing_to_show(tmp_path):
         predictions(tmp_path)
     with pytest.raises(NothingToShow, match="notebook 08"):
         landscape_viewer(tmp_path)
+
+
+def test_numbers_have_four_digits_and_the_rest_when_pointed_at(runs):
+    wanted = re.compile(r"title='(0\.\d{8})'>(0\.\d{4})<")
+    for panel in (run_browser(runs=[runs["an"]]), predictions(runs=[runs["an"]])):
+        found = wanted.findall(panel.readout.value)
+        assert len(found) >= 3
+        assert all(f"{float(full):.4f}" == shown for full, shown in found)
 
 
 # --- the run browser ---
@@ -232,6 +287,27 @@ def test_viewer_shows_stored_surfaces_on_one_scale(root):
                         ALPHAS[n]
                     )
     assert not panel.trouble.value
+
+
+def test_surfaces_are_called_by_what_differs(root, runs, tmp_path):
+    folder = root / "landscapes"
+    names = [surface.name for surface in landscape_viewer(folder).surfaces]
+    assert names == ["AN, seed 0 (digits)", "GR, seed 0 (digits)"]
+    copied = shutil.copytree(folder, tmp_path / "landscapes")  # the runs are elsewhere
+    assert [surface.name for surface in landscape_viewer(copied).surfaces] == names
+    around = landscape.Around(runs["an"], copied, num_images=8)
+    around.surface(ALPHAS, progress=False)
+    (fewer,) = {*copied.glob("*-an-*")} - {copied / file.name for file in folder.iterdir()}
+    shutil.copy(fewer, fewer.with_name(f"{runs['an'].path.name}-surface-again.safetensors"))
+    panel = landscape_viewer(copied)
+    run_key = runs["an"].path.name.rpartition("-")[2]
+    assert {surface.name for surface in panel.surfaces} == {
+        "AN, seed 0 (digits), 16 images",
+        f"AN, seed 0 (digits), 8 images, {run_key}, {fewer.stem.rpartition('-')[2]}",
+        f"AN, seed 0 (digits), 8 images, {run_key}, again",
+        "GR, seed 0 (digits)",
+    }
+    assert told(panel, "surface") == [surface.name for surface in panel.pair]
 
 
 def test_viewer_turns_and_redraws_one_figure(root):

@@ -50,7 +50,10 @@ def tab(page, name):
 
 
 def told(shown, kind):
-    return shown.locator(f"td[data-value='{kind}']").all_inner_texts()
+    """Of all cells of a kind what appears when the mouse rests on them, or else what they show."""
+    return shown.locator(f"td[data-value='{kind}']").evaluate_all(
+        "cells => cells.map(c => c.title || c.innerText)"
+    )
 
 
 def test_without_runs_then_with(opened, root):

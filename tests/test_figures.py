@@ -180,6 +180,13 @@ def test_no_font_is_replaced(tmp_path, caplog):
     assert not [record for record in caplog.records if "font" in record.name]
 
 
+@pytest.mark.parametrize("name", ["../99-test", "a/b", "a\\b", "/99-test", "C:99", "", ".", "..", "a\n"])
+def test_a_name_stays_in_its_folder(tmp_path, name):
+    with pytest.raises(ValueError, match="is no file name"):
+        figures.save_figure(figures.subplots()[0], name, TABLE, tmp_path / "figures")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("width, inches", [("column", 3.375), ("text", 7.0)])
 def test_width_on_paper(tmp_path, width, inches):
     fig, _ = figures.subplots(width=width)

@@ -6,6 +6,7 @@ import dataclasses
 import html
 from collections.abc import Callable, Iterable
 from functools import cache
+from pathlib import Path
 
 import ipywidgets as widgets
 import traitlets
@@ -26,6 +27,7 @@ COLUMNS = {
 }
 # "sort by": what to sort by, whether the highest stands first.
 ORDERS = {
+    "fewest settings": ("plain", False),  # then data set, method and seed
     "method": ("method", False),
     "validation mAP": ("val_map", True),
     "test mAP": ("test_map", True),
@@ -56,7 +58,12 @@ def names_of(runs: list[Run]) -> list[str]:
 
 
 def settings(run: Run) -> str:
-    """In what a run differs from the defaults of its data set and method, e.g. "digits, train=300, w=(0.0, 10.0)"."""
+    """The data set, and `changes`: e.g. "digits, train=300, w=(0.0, 10.0)"."""
+    return ", ".join([run.config["dataset"], *changes(run)])
+
+
+def changes(run: Run) -> list[str]:
+    """In what a run differs from the defaults of its data set and method, e.g. ["train=300", "w=(0.0, 10.0)"]."""
     config = run.config
     usual, params = _defaults(config["dataset"]), _hyperparameters(config["method"])
     changed = {k: v for k, v in config["params"].items() if k not in params or not _same(v, params[k])}
@@ -68,8 +75,7 @@ def settings(run: Run) -> str:
     asked = methods.get(config["method"]).observes if params else (1, 0)
     if not _same(config["observe"], asked):
         changed["observe"] = config["observe"]
-    text = ", ".join(f"{k}={tuple(v) if isinstance(v, list) else v}" for k, v in changed.items())
-    return f"{config['dataset']}, {text}" if text else config["dataset"]
+    return [f"{k}={tuple(v) if isinstance(v, list) else v}" for k, v in changed.items()]
 
 
 def _same(a, b) -> bool:
@@ -90,14 +96,15 @@ def _hyperparameters(method: str) -> dict:
 class RunList(widgets.VBox):
     """A list of runs; `value` is the chosen one, and what a panel follows.
 
-    Sorting and filtering leave the chosen one chosen, and in the list. Words of the filter are looked for in the whole
-    row, in any order: "gr seed=0 w=".
+    Sorting and filtering leave the chosen one chosen, so that no picture changes; where it does not fit the filter, the
+    list has no line of it, and none is marked. Words of the filter are looked for in the whole row, in any order:
+    "gr train=300 w=".
 
     Args:
         runs: at least one.
-        chosen: the first one chosen, default the first.
+        chosen: the first one chosen, default the first of the list.
         other: the run that it is compared with at first; None = no other. `compare`, a dropdown of the same rows, is
-            for the panel to show or to leave out.
+            for the panel to show or to leave out; the filter keeps the one that is chosen there.
         rows: how many are seen at once.
         alike: runs can be compared for which this is equal.
     """
@@ -132,7 +139,6 @@ class RunList(widgets.VBox):
             [widgets.HTML(STYLE), self.order, self.reverse, self.words, self.head, self.select, self.note]
         )
         self.add_class("spml-runs")
-        self.compare.add_class("spml-runs")
         self.replace(runs, chosen, other)
         for widget in (self.order, self.words, self.reverse):
             widget.observe(lambda _: self.arrange(), "value")
@@ -150,38 +156,40 @@ class RunList(widgets.VBox):
             if run is not None and run.path not in found:
                 raise ValueError(f"{run.path.name} is not among the {len(found)} runs of this list")
         self._kinds = {path: self._alike(run) for path, run in found.items()}
-        self._first = (chosen or self.value or next(iter(found.values()))).path
+        first = chosen or self.value
         self._second = None if other is None else other.path
-        if self._first not in found:
-            self._first = next(iter(found))
+        self._first = first.path if first is not None and first.path in found else self._sorted()[0]
         self.arrange()
 
     def arrange(self) -> None:
         """Sort and filter as the controls say."""
-        key, falling = ORDERS[self.order.value]
-        order = sorted(self.rows, key=lambda path: _sortable(self.rows[path][key]), reverse=falling)
-        if self.reverse.value:
-            order = order[::-1]
         words = self.words.value.lower().split()
+        order = self._sorted()
         fits = [p for p in order if all(word in self.rows[p]["text"].lower() for word in words)]
-        keep = {*fits, self._first, self._second}
-        options = [(self.rows[p]["text"], p) for p in order if p in keep]
-        self._rows_shown = options
+        self._offered = [p for p in order if p in fits or p == self._second]
         self._arranging = True
         try:
-            self.select.options = options
-            self.select.value = self._first
+            self.select.options = [(self.rows[p]["text"], p) for p in fits]
+            self.select.value = self._first if self._first in fits else None
             self._offer_others()
         finally:
             self._arranging = False
         self._count = f"{len(fits)} of {len(self.rows)} runs" if words else f"{len(self.rows)} runs"
+        if not fits:
+            self._count = f"no run has {' '.join(words)!r}"
         self.head.value = f"<pre style='margin: 0 0 0 7px'>{html.escape(self._title)}</pre>"
         self._tell()
 
+    def _sorted(self) -> list[Path]:
+        key, falling = ORDERS[self.order.value]
+        plain = sorted(self.rows, key=lambda path: self.rows[path]["plain"])
+        order = sorted(plain, key=lambda path: _sortable(self.rows[path][key]), reverse=falling)
+        return order[::-1] if self.reverse.value else order
+
     def _offer_others(self) -> None:
         kind = self._kinds[self._first]
-        alike = [pair for pair in self._rows_shown if self._kinds[pair[1]] == kind]
-        others = [pair for pair in alike if pair[1] != self._first]
+        alike = [path for path in self._offered if self._kinds[path] == kind]
+        others = [(self.rows[path]["brief"], path) for path in alike if path != self._first]
         options = [("no other run", NONE), *others]
         if options != list(self.compare.options):
             self.compare.options = options
@@ -192,7 +200,8 @@ class RunList(widgets.VBox):
     def _chosen(self, _) -> None:
         if self._arranging:
             return
-        self._first, self._second = self.select.value, self.compare.value or None
+        self._first = self.select.value or self._first  # none is marked if the chosen one is filtered out
+        self._second = self.compare.value or None
         self._arranging = True
         try:
             self._offer_others()
@@ -206,19 +215,25 @@ class RunList(widgets.VBox):
         said = [
             f"{name_of(self.runs[p])}: {self.rows[p]['settings']}" for p in (self._first, self._second) if p
         ]
-        self.note.value = f"<small>{self._count}<br>{'<br>'.join(map(html.escape, said))}</small>"
+        still = "" if self.select.value else "; still shown is the one chosen before"
+        self.note.value = (
+            f"<small>{html.escape(self._count + still)}<br>{'<br>'.join(map(html.escape, said))}</small>"
+        )
 
 
 def _row(run: Run) -> dict:
     config, summary = run.config, run.summary
+    label, changed = figures.METHOD_LABELS.get(config["method"], config["method"]), changes(run)
     row = {
-        "method": figures.METHOD_LABELS.get(config["method"], config["method"]),
+        "method": label,
         "seed": config["seed"],
-        "settings": settings(run),
+        "settings": ", ".join([config["dataset"], *changed]),
+        "plain": (len(changed), config["dataset"], label.lower(), config["seed"], changed),
         "written": (run.path / "summary.json").stat().st_mtime,
     }
     row |= {name: summary[name] for name in ("val_map", "test_map", "best_epoch")}
     row["text"] = "".join(_cell(row[name], wide, right) for name, (_, wide, right) in COLUMNS.items())
+    row["brief"] = f"{name_of(run)}, val mAP {summary['val_map']:.1f} %, {row['settings']}"
     return row
 
 

@@ -91,6 +91,17 @@ def as_html(method: Method, step: Step) -> str:
     return "<br>".join(lines)
 
 
+def remark(method: Method, step: Step) -> str:
+    """Why the numbers of an equation are not yet the ends of their schedule; "" where there is nothing to say."""
+    if method.hyperparameters.get("schedule") != "code":
+        return ""
+    epoch, epochs = step.epoch, step.num_epochs
+    return (
+        f"By the schedule “code”, w and b are at {epoch - 1}/{epochs} of their way from start to end, and stop "
+        f"one epoch short of the end; μ and σ are at {epoch}/{epochs}, as are all four by “paper”."
+    )
+
+
 def _number(value: float) -> str:
     """Four digits, without an exponent that TeX would set as a product."""
     return f"{value:.4g}" if value == 0 or 1e-4 <= abs(value) < 1e5 else _plain(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipywidgets as widgets
 
 from spml_core import methods
-from spml_core.explore.panel import choice, slider
+from spml_core.explore.panel import choice, decimals, number, slider
 
 # name: words, lowest, highest, step. Every method takes the lowest and the highest, unless OWN says otherwise.
 NUMBERS = {
@@ -100,14 +100,32 @@ class Hyperparameters:
         return [widget for name in names for widget in self.controls[name]]
 
     def params(self) -> dict:
-        """Values of all controls that are shown."""
+        """Values of all controls that are shown, with the digits that are shown."""
         names = self.controls if self.method != "unified" else self._used()
-        values = {name: tuple(widget.value for widget in self.controls[name]) for name in names}
+        values = {name: tuple(number(widget) for widget in self.controls[name]) for name in names}
         return {name: value[0] if len(value) == 1 else value for name, value in values.items()}
 
     def changed(self) -> dict:
         """`params()` without what is the default anyway."""
         return {name: value for name, value in self.params().items() if value != self.defaults[name]}
+
+    def set(self, values: dict) -> None:
+        """Let the controls show these, by the method's names; a pair for the ends of a schedule."""
+        for name, value in values.items():
+            if name not in self.controls:
+                raise ValueError(
+                    f"the loss lab has no control {name!r} for {self.method}: it has {', '.join(self.controls)}"
+                )
+            controls = self.controls[name]
+            pair = value if isinstance(value, tuple | list) else [value] * len(controls)
+            for widget, one in zip(controls, pair, strict=True):
+                if hasattr(widget, "min"):  # else a slider would take its end for a value beyond it
+                    widget.min, widget.max = min(widget.min, one), max(widget.max, one)
+                if isinstance(widget, widgets.FloatSlider):
+                    while abs(round(one, decimals(widget.step)) - one) > 1e-9 and widget.step > 1e-6:
+                        widget.step /= 10  # as fine as what is asked for
+                    widget.readout_format = f".{decimals(widget.step)}f"
+                widget.value = one
 
     def _used(self) -> list[str]:
         chosen = {part: self.controls[part][0].value for part in NEEDS}

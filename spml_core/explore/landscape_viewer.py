@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +14,11 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from spml_core import figures
-from spml_core.explore.choosing import NothingToShow
+from spml_core.explore.choosing import NothingToShow, changes, name_of
 from spml_core.explore.panel import Panel, choice, slider
 from spml_core.landscape import Landscape
 from spml_core.paths import locate
+from spml_core.records import Run
 
 MESH = 25  # points of the drawn mesh along a side, whatever was computed; a cut has them all
 LOSSES = {"own": "the method's own loss", "full_bce": "full-label BCE"}
@@ -25,7 +28,7 @@ VIEW = {"projection": "3d", "computed_zorder": False}
 
 @dataclass(frozen=True)
 class Surface:
-    """A stored surface and what it is of: `name` is e.g. "GR, digits-gr-s0-a81c9388821b"."""
+    """A stored surface and what it is of: `name` is e.g. "GR, seed 0 (digits)"."""
 
     name: str
     label: str
@@ -69,8 +72,11 @@ def landscape_viewer(
 
 
 def stored(folder: str | Path) -> list[Surface]:
-    """The finished surfaces of a folder, by name; those still being computed are left out."""
-    found = []
+    """The finished surfaces of a folder, by file; those still being computed are left out.
+
+    Names of surfaces that would be called the same go on with what differs: settings, images, batch norm, steps.
+    """
+    found, told = [], []
     for file in sorted(locate(folder).glob("*-surface-*.safetensors")):
         try:
             landscape = Landscape.load(file)
@@ -79,9 +85,38 @@ def stored(folder: str | Path) -> list[Surface]:
         note = landscape.meta["note"]
         method = note.get("method", "")
         label = figures.METHOD_LABELS.get(method, method)
-        kind = f"{landscape.meta['num_images']} images, batch norm {landscape.meta['batch_norm']}"
-        found.append(Surface(f"{label}, {note.get('run', file.stem)}, {kind}", label, method, landscape))
-    return found
+        found.append(Surface("", label, method, landscape))
+        told.append((*_what(file, label, note), landscape))
+    return [dataclasses.replace(one, name=name) for one, name in zip(found, _told_apart(told), strict=True)]
+
+
+def _what(file: Path, label: str, note: dict) -> tuple[str, list[str], str]:
+    """E.g. "GR, seed 0 (digits)", its settings, and an id, of the run beside the folder or as the file says."""
+    run = Run(file.parent.parent / note.get("run", file.stem))
+    key = f"{run.path.name.rpartition('-')[2]}, {file.stem.rpartition('-')[2]}"
+    if (run.path / "config.json").exists():
+        return f"{name_of(run)} ({run.config['dataset']})", changes(run), key
+    params = [f"{k}={tuple(v) if isinstance(v, list) else v}" for k, v in note.get("params", {}).items()]
+    if parts := re.fullmatch(r"(.+)-[^-]+-s(\d+)-[^-]+", run.path.name):
+        return f"{label}, seed {parts[2]} ({parts[1]})", params, key
+    return f"{label}, {run.path.name}", params, key
+
+
+def _told_apart(surfaces: list[tuple[str, list[str], str, Landscape]]) -> list[str]:
+    """A name for each, as long as it has to be."""
+    details = []
+    for name, settings, _, landscape in surfaces:
+        steps = f"{len(landscape.alphas)} × {len(landscape.betas)} steps"
+        kind = [f"{landscape.meta['num_images']} images", f"batch norm {landscape.meta['batch_norm']}", steps]
+        details.append((name, [*settings, *kind]))
+    names = []
+    for name, own in details:
+        common = set.intersection(*(set(other) for called, other in details if called == name))
+        names.append(", ".join([name, *(one for one in own if one not in common)]))
+    return [
+        f"{name}, {key}" if names.count(name) > 1 else name
+        for name, (_, _, key, _) in zip(names, surfaces, strict=True)
+    ]
 
 
 def _named(name: str, landscape: Landscape) -> Surface:
@@ -226,7 +261,7 @@ class LandscapeViewer(Panel):
             }
             values["centre"] = f"{centre:.8f}"
             cells = "".join(f"<td data-value='{key}'>{text}</td>" for key, text in values.items())
-            rows += f"<tr><td>{html.escape(surface.label)}</td>{cells}</tr>"
+            rows += f"<tr><td data-value='surface'>{html.escape(surface.name)}</td>{cells}</tr>"
         self.readout.value = (
             f"<table style='border-spacing: 1em 0; text-align: left; font-size: 90%'>{head}{rows}</table>"
             "<small>Highest and lowest rise along the cut; the last column is the loss that they rise above. "

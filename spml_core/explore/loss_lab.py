@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import pprint
+import textwrap
 import threading
 from pathlib import Path
 
@@ -15,6 +16,20 @@ import pandas as pd
 from spml_core import figures, methods, records
 from spml_core.experiment import Experiment
 from spml_core.explore import equations, labelwise
+from spml_core.explore.curves import (
+    CLOCKED,
+    CURVES,
+    GRIDS,
+    SHOW,
+    Held,
+    P,
+    Setting,
+    cut,
+    draw,
+    draw_held,
+    told,
+    words,
+)
 from spml_core.explore.hyperparameters import Hyperparameters
 from spml_core.explore.panel import Panel, choice, slider
 from spml_core.explore.training import Training
@@ -22,14 +37,7 @@ from spml_core.methods import Step
 from spml_core.records import Run
 
 NUM_EPOCHS = 10  # of a training on digits
-P = np.linspace(0.0025, 0.9975, 399)
-GRIDS = {"p": np.log(P / (1 - P)), "z": np.linspace(-10, 10, 401)}  # logits, equidistant on the axis
-AXES = {"p": ("predicted probability $p$", (0, 1)), "z": ("logit $z$", (-10, 10))}
-HELD = {"linewidth": 2.5, "alpha": 0.35}
-# Methods whose curve moves with the epoch; all others are the same in each.
-CLOCKED = ("em_apl", "en", "fm_splc", "gr", "ll_cp", "ll_ct", "ll_r", "pseudo_label", "splc")
 RANKING = ("em_apl", "en", "epr", "ll_cp", "ll_ct", "ll_r")
-CURVES = ("missing", "observed", "missing_gradient", "observed_gradient")
 
 
 def loss_lab(method: str = "gr", runs_dir: str = "runs", figures_dir: str = "figures", **params) -> LossLab:
@@ -44,28 +52,6 @@ def loss_lab(method: str = "gr", runs_dir: str = "runs", figures_dir: str = "fig
         ValueError: unknown method or hyperparameter.
     """
     return LossLab(method, runs_dir, figures_dir, **params)
-
-
-def draw(axes, x: np.ndarray, curve: labelwise.Curve, method: str, axis: str = "p") -> dict:
-    """Loss (left) and gradient (right) of a missing and of an observed label; returns the lines by name."""
-    look = figures.style(method)
-    kinds = {"missing": "-", "observed": ":"}
-    lines = {}
-    for ax, suffix in zip(axes, ("", "_gradient"), strict=True):
-        for kind, line in kinds.items():
-            name = kind + suffix
-            (lines[name],) = ax.plot(
-                x, getattr(curve, name), line, color=look["color"], label=_label(look["label"], kind)
-            )
-        ax.axhline(0, color="0.6", lw=0.6, zorder=0)
-        ax.set(xlabel=AXES[axis][0], xlim=AXES[axis][1])
-    axes[0].set(ylabel="loss $L$")
-    axes[1].set(ylabel=r"gradient $\partial L/\partial z$")
-    return lines
-
-
-def _label(method: str, kind: str) -> str:
-    return f"{method}, {'a missing label' if kind == 'missing' else 'an observed positive'}"
 
 
 class LossLab(Panel):
@@ -84,12 +70,14 @@ class LossLab(Panel):
         if method in labelwise.WITHOUT_CURVE:
             raise ValueError(f"the loss of {method} has no curve over p: it depends on learned estimates")
         self.runs_dir, self.figures_dir, self.runs, self.training = runs_dir, figures_dir, [], None
-        self._made, self._kept = {}, None  # controls by method; the curve that is held
+        self._made = {}  # controls by method
+        self._kept: Held | None = None
         self._lines, self._ghosts = {}, []  # without lines, the axes are made anew
         self.method = choice("loss", options, method)
         self.numbers = widgets.VBox()
         self.epoch = slider(f"epoch, of {NUM_EPOCHS}", NUM_EPOCHS, 1, NUM_EPOCHS, 1, whole=True)
         self.axis = choice("drawn over", [("probability p", "p"), ("logit z", "z")])
+        self.show = choice("show", SHOW)
         self.at = slider("read out at p =", 0.9, 0.001, 0.999, 0.001)
         self.hold = widgets.ToggleButton(False, description="Hold", tooltip="keep this curve to compare with")
         self.reset = widgets.Button(description="Reset", tooltip="the published or default numbers")
@@ -106,7 +94,7 @@ class LossLab(Panel):
         )
         self.told_to_user, self.table = widgets.HTML(), widgets.HTML()
         fig, self.axes = figures.detached(1, 2, height_to_width=0.75)
-        choices = [self.method, self.numbers, self.epoch, self.axis, self.at]
+        choices = [self.method, self.numbers, self.epoch, self.axis, self.show, self.at]
         buttons = [
             widgets.HBox([self.hold, self.reset]),
             widgets.HBox([self.copy, self.export]),
@@ -122,7 +110,7 @@ class LossLab(Panel):
         actions = {self.reset: self._reset, self.copy: self._copy, self.export: self._export}
         for button, action in (actions | {self.train: self._train, self.cancel: self._cancel}).items():
             self.on_click(button, action)
-        self.follow(self.epoch, self.axis, self.at)
+        self.follow(self.epoch, self.axis, self.show, self.at)
 
     # --- what is chosen ---
 
@@ -133,6 +121,11 @@ class LossLab(Panel):
     def params(self) -> dict:
         """Hyperparameters that the controls show."""
         return self.hyperparameters.params()
+
+    @property
+    def setting(self) -> Setting:
+        """What the curve is of."""
+        return Setting(self.method.value, self.params(), self.hyperparameters.changed(), self.epoch.value)
 
     def experiment(self) -> Experiment:
         """The training of this loss on digits."""
@@ -169,7 +162,7 @@ class LossLab(Panel):
         axis, p = self.axis.value, self.at.value
         grid, z = GRIDS[axis], math.log(p / (1 - p))
         found = self.curve(np.append(grid, z))  # the point that is read out is one more image
-        x, curve = (P if axis == "p" else grid), _cut(found, slice(-1))
+        x, curve = (P if axis == "p" else grid), cut(found, slice(-1))
         if not self._lines:
             self._start_axes(x, curve)
         for name, line in self._lines.items():
@@ -177,11 +170,13 @@ class LossLab(Panel):
         for line in self._marks:
             line.set_xdata([p if axis == "p" else z] * 2)
         self._show_range(curve)
-        self._read_out(p, z, _cut(found, -1))
+        self._read_out(p, z, cut(found, -1))
         self.epoch.layout.display = None if self.method.value in CLOCKED else "none"
         step = Step(self.epoch.value, NUM_EPOCHS)
         built = methods.build(self.method.value, labelwise.NUM_CLASSES, 1, **self.params())
-        if (text := equations.as_html(built, step)) != self.equation.value:
+        said = equations.remark(built, step)
+        text = equations.as_html(built, step) + (f"<br><small>{said}</small>" if said else "")
+        if text != self.equation.value:
             self.equation.value = text
         if self.code.layout.display is None:
             self.code.value = self.as_code()
@@ -194,12 +189,8 @@ class LossLab(Panel):
         for legend in self.fig.legends[:]:
             legend.remove()
         if self._kept is not None:
-            method, logits, held = self._kept
-            at = 1 / (1 + np.exp(-logits)) if axis == "p" else logits
-            for name, line in draw(self.axes, at, held, method, axis).items():
-                line.set(**HELD, label=f"held: {line.get_label()}")
-                self._ghosts.append((name, line))
-        self._lines = draw(self.axes, x, curve, self.method.value, axis)
+            self._ghosts = [*draw_held(self.axes, self._kept, axis, self.show.value).items()]
+        self._lines = draw(self.axes, x, curve, self.method.value, axis, self.show.value)
         self._marks = [ax.axvline(0, color="0.4", lw=0.6, ls="--") for ax in self.axes]
         self.moves(*self._lines.values(), *self._marks)
         self._range = [(0.0, 0.0)] * 2
@@ -210,7 +201,8 @@ class LossLab(Panel):
     def _show_range(self, curve):
         """Axes that hold all there is; they grow while a slider moves and never shrink, so that curves compare."""
         for n, (ax, suffix) in enumerate(zip(self.axes, ("", "_gradient"), strict=True)):
-            values = [getattr(curve, kind + suffix) for kind in ("missing", "observed")]
+            kinds = [kind for kind in ("missing", "observed") if kind + suffix in self._lines]
+            values = [getattr(curve, kind + suffix) for kind in kinds]
             values += [
                 line.get_ydata() for name, line in self._ghosts if name.endswith("gradient") == bool(n)
             ]
@@ -234,8 +226,12 @@ class LossLab(Panel):
             f"<table style='border-spacing: 1em 0; text-align: left'>{head}{rows}</table>"
             f"A training step {fate} this missing label."
         )
-        ranked = "Of a batch with one observed positive in each image, p spread evenly over the axis."
-        self.note.value = f"<small>{ranked}</small>" if self.method.value in RANKING else ""
+        notes = [] if self._kept is None else [html.escape(self._kept.beside(self.setting))]
+        if self.method.value in RANKING:
+            notes.append(
+                "Of a batch with one observed positive in each image, p spread evenly over the axis."
+            )
+        self.note.value = f"<small>{'<br>'.join(notes)}</small>" if notes else ""
 
     # --- what the controls do ---
 
@@ -250,17 +246,7 @@ class LossLab(Panel):
         self._lines = {}
 
     def _set(self, values: dict):
-        known = self.hyperparameters.controls
-        for name, value in values.items():
-            if name not in known:
-                raise ValueError(
-                    f"the loss lab has no control {name!r} for {self.method.value}: it has {', '.join(known)}"
-                )
-            pair = value if isinstance(value, tuple | list) else [value] * len(known[name])
-            for widget, one in zip(known[name], pair, strict=True):
-                if hasattr(widget, "min"):  # else a slider would take its end for a value beyond it
-                    widget.min, widget.max = min(widget.min, one), max(widget.max, one)
-                widget.value = one
+        self.hyperparameters.set(values)
         self.numbers.children = self.hyperparameters.shown()
 
     def _changed_number(self, change):
@@ -277,13 +263,13 @@ class LossLab(Panel):
     def _changed_hold(self, change):
         with self.told():
             grid = GRIDS[self.axis.value]
-            self._kept = (self.method.value, grid, self.curve(grid)) if change["new"] else None
+            self._kept = Held(self.setting, grid, self.curve(grid)) if change["new"] else None
             self._lines = {}
             self.hold.description = "Held: let go" if change["new"] else "Hold"
         self.redraw()
 
     def _changed(self, change):
-        if change["owner"] is self.axis:
+        if change["owner"] in (self.axis, self.show):
             self._lines = {}
         super()._changed(change)
 
@@ -300,25 +286,28 @@ class LossLab(Panel):
         self.code.value = self.as_code()
 
     def _export(self):
+        self.told_to_user.value = ""  # of an earlier one, should this one fail
         axis, method = self.axis.value, self.method.value
         x = P if axis == "p" else GRIDS[axis]
         curve = self.curve(GRIDS[axis])
         fig, axes = figures.detached(1, 2, height_to_width=0.75)
         data = pd.DataFrame({axis: x} | {name: getattr(curve, name) for name in CURVES})
+        said = told(self.params())
+        caption = f"Loss of one label and its gradient, {words(method)}{f': {said}' if said else ''}."
+        held_lines, held, now = {}, "", ""
         if self._kept is not None:
-            name, logits, held = self._kept
-            at = 1 / (1 + np.exp(-logits)) if axis == "p" else logits
-            for key, line in draw(axes, at, held, name, axis).items():
-                line.set(**HELD, label=f"held: {line.get_label()}")
-                data[f"held {key}"] = np.interp(x, at, getattr(held, key))
-        draw(axes, x, curve, method, axis)
+            held_lines = draw_held(axes, self._kept, axis, self.show.value)
+            held, now = self._kept.setting.differs(self.setting)
+            for key in CURVES:
+                data[f"held {key}"] = np.interp(x, self._kept.x(axis), getattr(self._kept.curve, key))
+            caption = f"{caption} {self._kept.beside(self.setting)}"
+        lines = draw(axes, x, curve, method, axis, self.show.value)
+        for drawn, apart in ((held_lines, held), (lines, now)):
+            for line in drawn.values():
+                line.set_label("\n".join([line.get_label(), *textwrap.wrap(apart, 44)]))
         fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-        said = ", ".join(f"{k} = {v}" for k, v in self.params().items())
-        caption = f"Loss of one label and its gradient, {figures.METHOD_LABELS.get(method, method)}"
-        figures.save_figure(
-            fig, self.name.value, data, self.figures_dir, f"{caption}: {said}." if said else f"{caption}.",
-            f"one label, no training, epoch {self.epoch.value} of {NUM_EPOCHS}",
-        )  # fmt: skip
+        context = f"one label, no training, epoch {self.epoch.value} of {NUM_EPOCHS}"
+        figures.save_figure(fig, self.name.value, data, self.figures_dir, caption, context)
         where = Path(self.figures_dir) / f"{self.name.value}.pdf"
         self.told_to_user.value = (
             f"Written: <code>{html.escape(str(where))}</code>, with PNG, CSV and caption"
@@ -330,7 +319,7 @@ class LossLab(Panel):
         self.training = Training(self.experiment(), self.runs_dir)
         self.train.disabled, self.cancel.disabled = True, False
         self.bar.value, self.bar.description, self.bar.layout.visibility = 0, "epoch 0", "visible"
-        self.told_to_user.value = f"Training {figures.METHOD_LABELS.get(self.method.value, '')} on digits"
+        self.told_to_user.value = f"Training {words(self.method.value)} on digits"
         self.watcher = threading.Thread(target=self._watch, args=(self.training,), daemon=True)
         self.watcher.start()
 
@@ -381,7 +370,3 @@ class LossLab(Panel):
 
     def _cancel(self):
         self.training.cancel()
-
-
-def _cut(curve: labelwise.Curve, part) -> labelwise.Curve:
-    return labelwise.Curve(*(values[part] for values in vars(curve).values()))

@@ -20,6 +20,7 @@ import html
 import io
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
+from decimal import Decimal
 
 import ipywidgets as widgets
 from matplotlib.artist import Artist
@@ -158,8 +159,20 @@ def slider(name: str, value: float, low: float, high: float, step: float, *, who
         whole: whole numbers only.
     """
     kind = widgets.IntSlider if whole else widgets.FloatSlider
-    readout = {} if whole else {"readout_format": f".{len(f'{step:g}'.partition('.')[2])}f"}
+    readout = {} if whole else {"readout_format": f".{decimals(step)}f"}
     return kind(value, min=low, max=high, step=step, description=name, style=WIDE, layout=_width(), **readout)
+
+
+def decimals(step: float) -> int:
+    """Digits after the point that a slider of this step shows."""
+    return max(0, -Decimal(f"{step:g}").as_tuple().exponent)
+
+
+def number(control: widgets.Widget):
+    """The value of a control as it is shown: a browser adds up steps, and sends -2.0000000000000018 for -2."""
+    if isinstance(control, widgets.FloatSlider):
+        return round(control.value, decimals(control.step)) + 0.0  # no -0.0
+    return control.value
 
 
 def choice(name: str, options, value=None) -> widgets.Dropdown:
@@ -167,6 +180,12 @@ def choice(name: str, options, value=None) -> widgets.Dropdown:
     if value is None:
         value = options[0][1] if isinstance(options[0], tuple) else options[0]
     return widgets.Dropdown(options=options, value=value, description=name, style=WIDE, layout=_width())
+
+
+def cell(kind: str, text: str, full: str = "") -> str:
+    """A cell of a table; `full`, what `text` has been shortened from, appears when the mouse rests on it."""
+    title = f" title='{html.escape(full)}'" if full and full != text else ""
+    return f"<td data-value='{kind}'{title}>{text}</td>"
 
 
 def _width() -> widgets.Layout:

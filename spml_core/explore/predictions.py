@@ -18,7 +18,7 @@ from spml_core.data import Dataset
 from spml_core.data.pictures import pictures
 from spml_core.experiment import Experiment
 from spml_core.explore.choosing import NONE, RunList, names_of
-from spml_core.explore.panel import Panel, choice, slider
+from spml_core.explore.panel import Panel, cell, choice, slider
 from spml_core.paths import locate
 from spml_core.records import Run
 
@@ -305,9 +305,10 @@ class Predictions(Panel):
                 + [listed(first.positive[n])]
             )
             for scores, loss, ap in measured:
-                cells += [listed(scores.probs[n] > threshold), f"{loss[n]:.8f}", f"{ap[n]:.8f}"]
+                cells += [listed(scores.probs[n] > threshold), loss[n], ap[n]]
             body += "".join(
-                f"<td data-value='{h.split(',')[0]}'>{c}</td>" for h, c in zip(heads, cells, strict=True)
+                cell(h.split(",")[0], *([c] if isinstance(c, str) else [f"{c:.4f}", f"{c:.8f}"]))
+                for h, c in zip(heads, cells, strict=True)
             )
             body += "</tr><tr>"
         count = f"{len(self.rows):,} of {len(first.probs):,} {SPLITS[self.split.value]}"

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from spml_core import analysis, figures, finding, methods, records
 from spml_core.analysis import Buckets, or_undefined
 from spml_core.explore.choosing import NONE, RunList, names_of
-from spml_core.explore.panel import Panel, choice, slider
+from spml_core.explore.panel import Panel, cell, choice, slider
 from spml_core.records import Run
 
 NUM_BINS = 25  # of histograms and buckets
@@ -305,13 +305,13 @@ class RunBrowser(Panel):
                 "epoch": str(epoch),
                 "false": f"{n[false]:,}",
                 "true": f"{n[true]:,}",
-                "distance": or_undefined(one.distance[epoch], min(n.values()), ".8f"),
-                "precision": or_undefined(rates["precision"][epoch], above, ".8f"),
-                "recall": or_undefined(rates["recall"][epoch], n[false], ".8f"),
-                "chance": or_undefined(one.chance, sum(n.values()), ".8f"),
+                "distance": (one.distance[epoch], min(n.values())),
+                "precision": (rates["precision"][epoch], above),
+                "recall": (rates["recall"][epoch], n[false]),
+                "chance": (one.chance, sum(n.values())),
                 "map": f"{run.history['val_map'].iloc[epoch]:.1f}",
             }
-            rows.append("".join(f"<td data-value='{key}'>{text}</td>" for key, text in values.items()))
+            rows.append("".join(_cell(key, value) for key, value in values.items()))
         cells = "".join(f"<th>{text}</th>" for text in head)
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         where = f"class {html.escape(self.class_name.value)}" if self.class_name.value else "all classes"
@@ -346,3 +346,10 @@ class RunBrowser(Panel):
             self._measured.clear()
             found, other = records.finished(self.root), self.list.other
             self.list.replace(found, None, other if other in found else None)
+
+
+def _cell(kind: str, value: str | tuple[float, int]) -> str:
+    """A text, or a number and of how many labels it is."""
+    if isinstance(value, str):
+        return cell(kind, value)
+    return cell(kind, or_undefined(*value, ".4f"), or_undefined(*value, ".8f"))
