@@ -9,8 +9,8 @@ schedule, and the rule that chooses the epoch.
 from __future__ import annotations
 
 import copy
-import difflib
 
+from spml_core import words
 from spml_core.methods.presets import DATASETS, PRESETS, preset_training
 
 # All papers: ResNet-50 with the ImageNet weights of torchvision, images resized to 448x448, Adam.
@@ -83,6 +83,5 @@ def source(name: str) -> str:
 
 def _check(name, known, what: str) -> None:
     if name not in known:
-        near = difflib.get_close_matches(str(name), known, n=2, cutoff=0.3)
-        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-        raise ValueError(f"unknown {what} {name!r}: {hint}Known: {', '.join(known)}.")
+        hint = words.did_you_mean(name, known, 2)
+        raise ValueError(f"unknown {what} {name!r}: {hint}{' ' * bool(hint)}Known: {', '.join(known)}.")

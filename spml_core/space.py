@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import itertools
 import json
 import random
@@ -23,6 +22,7 @@ from typing import Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
+from spml_core import words
 from spml_core.paths import locate
 from spml_core.runs import Experiment
 
@@ -212,8 +212,8 @@ def _told(error: dict, content: dict) -> str:
 
 def _near(name: str, known) -> str:
     """The nearest names, if any is near: the end of a sentence in any case."""
-    near = difflib.get_close_matches(name, known, n=2)
-    return f": did you mean {' or '.join(map(repr, near))}?" if near else "."
+    hint = words.did_you_mean(name, known, 2, 0.6)
+    return f": {hint}" if hint else "."
 
 
 def _listed(names) -> str:

@@ -135,9 +135,8 @@ def _observe(drop, weights, manifest) -> dict | None:
 def _fields(protocol: str | None, preset: str | None, data, others, fields: dict) -> dict:
     """Of an experiment: what a paper says, below what the preset does, below what the command line does."""
     import dataclasses
-    import difflib
 
-    from spml_core import protocols, runs, space
+    from spml_core import protocols, runs, space, words
     from spml_core.data.labels import PROTOCOLS
     from spml_core.methods.presets import DATASETS
 
@@ -149,9 +148,10 @@ def _fields(protocol: str | None, preset: str | None, data, others, fields: dict
                 f"-o {name}: it has an option of its own, --{'param' if name == 'params' else name}"
             )
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=2)
-            hint = f"did you mean {' or '.join(near)}? " if near else ""
-            raise ValueError(f"-o {name}: no such field. {hint}There are: {', '.join(known)}")
+            hint = words.did_you_mean(name, known, 2, 0.6)
+            raise ValueError(
+                f"-o {name}: no such field. {hint}{' ' * bool(hint)}There are: {', '.join(known)}"
+            )
         if given.get(name) is not None:
             raise ValueError(f"{name} is given twice: by its own option and by -o {name}")
         given[name] = value

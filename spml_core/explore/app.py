@@ -3,6 +3,7 @@
 import html
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import ipywidgets as widgets
@@ -14,18 +15,21 @@ from spml_core.explore.predictions import predictions
 from spml_core.explore.run_browser import run_browser
 
 PAGE = Path(__file__).with_name("app.ipynb")
-PANELS = {
-    "Loss lab": loss_lab,
+PANELS = {  # each takes the folder of runs
+    "Loss lab": lambda runs_dir: loss_lab(runs_dir=runs_dir),
     "Runs": run_browser,
-    "Landscapes": landscape_viewer,
+    "Landscapes": lambda runs_dir: landscape_viewer(f"{runs_dir}/landscapes"),
     "Predictions": predictions,
 }
 
 
-def app() -> widgets.Tab:
-    """A tab for each panel. The environment's SPML_PROJECT is the folder whose runs they show."""
+def app(runs_dir: str = "runs") -> widgets.Tab:
+    """A tab for each panel, of the runs in `runs_dir`; a relative one lies in the project.
+
+    The environment's SPML_PROJECT is the project's folder, where `spml explore` starts in another.
+    """
     os.chdir(os.environ.get("SPML_PROJECT", "."))
-    tabs = [Later(make) for make in PANELS.values()]
+    tabs = [Later(partial(make, runs_dir)) for make in PANELS.values()]
     page = widgets.Tab(tabs, titles=[*PANELS])
     page.observe(lambda change: tabs[change["new"] or 0].show(), "selected_index")
     tabs[0].show()
