@@ -39,7 +39,9 @@ class Unified(Method):
         l3: what a label claimed false costs. "cross_entropy", -log(1 - p); "robust", with q3; "focal",
             -p^gamma log(1 - p); "squared", p^2; "hill", (lam - p) p^2 (Hill Eq. 5); "entropy", -H(p).
         w, b, tau, annotation_rate, weight, mu, sigma, q1, q2, q3, margin, gamma, lam: numbers of the parts that have
-            them. tau and annotation_rate in [0, 1], weight, q1, q2, q3 and gamma >= 0, sigma > 0.
+            them. tau and annotation_rate in [0, 1], weight, q1, q2, q3 and gamma >= 0, sigma > 0. Their defaults are
+            GR's end values for VOC (GR Table 6) but for b: -2 from the first epoch on, without the schedule of `gr`,
+            calls 12 % of every unknown label true, and `digits` is not learned.
     """
 
     FOR_TRUE = ("cross_entropy", "robust", "focal", "squared")
@@ -62,7 +64,7 @@ class Unified(Method):
         l2: str = "robust",
         l3: str = "robust",
         w: float = 2.0,
-        b: float = -2.0,
+        b: float = -4.0,
         tau: float = 0.6,
         annotation_rate: float = 0.5,
         weight: float = 1.0,
