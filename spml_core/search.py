@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 from filelock import Timeout
 from tqdm.auto import tqdm
 
@@ -47,6 +48,8 @@ class Found:
         runs: of that configuration, with seeds 0 to `space.test_seeds` - 1.
         counts: trials that are "complete", "pruned" and "failed".
         preset: file of the best configuration; `storage`: journal file or URL of the study.
+        trials: a row a finished trial, the best first: its number, its values, val_map (percent; NaN where it was
+            pruned or failed), state, and error. Also written as `<name>.trials.csv`, beside the preset.
     """
 
     space: Space
@@ -56,6 +59,7 @@ class Found:
     counts: dict[str, int]
     preset: Path
     storage: str
+    trials: pd.DataFrame
 
 
 def search(
@@ -141,7 +145,20 @@ def _finish(study, space: Space, executor, root: Path, storage: str, progress: b
     preset = root / "search" / f"{space.name}.best.yaml"
     said = f"{sum(counts.values())} trials: validation mAP {best.value:.2f}, mean of {space.seeds} seed(s)"
     write_preset(preset, fields, f"Chosen by the search {space.name!r} among {said}.")
-    return Found(space, chosen, best.value, runs, counts, preset, storage)
+    trials = _trials(study, space)
+    trials.to_csv(root / "search" / f"{space.name}.trials.csv", index=False)
+    return Found(space, chosen, best.value, runs, counts, preset, storage, trials)
+
+
+def _trials(study, space: Space) -> pd.DataFrame:
+    rows = []
+    for trial in study.trials:
+        if (kind := _kind(trial)) in ("complete", "pruned", "failed"):
+            value = trial.value if kind == "complete" else float("nan")
+            tried = {name: trial.params.get(name) for name in space.space}
+            reached = {"val_map": value, "state": kind, "error": trial.user_attrs.get("error", "")}
+            rows.append({"trial": trial.number} | tried | reached)
+    return pd.DataFrame(rows).sort_values("val_map", ascending=False, kind="stable", ignore_index=True)
 
 
 # --- one trial ---
@@ -247,7 +264,8 @@ def _same_search(study, space: Space, key: list, journal: str | None) -> None:
         )
         raise ValueError(
             f"there is a search {space.name!r} with another {changed}: its trials cannot be compared with new ones. "
-            f"Give this one another name (`name:` in the file), or forget that one ({how}; its runs stay)"
+            "Give this one another name (`spml search --name`, or `name:` in the file), or forget that one "
+            f"({how}; its runs stay)"
         )
 
 

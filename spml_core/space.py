@@ -142,11 +142,12 @@ class Space(BaseModel):
                 raise ValueError(f"search {self.name!r} cannot try {json.dumps(chosen)}: {error}") from error
 
 
-def read(file: str | Path, changes: dict | None = None) -> Space:
+def read(file: str | Path, changes: dict | None = None, name: str | None = None) -> Space:
     """Read a search file, or one of those that come with the package, by its name.
 
     Args:
         changes: fixed fields of the experiment to set otherwise; dots name parts ("data.min_images").
+        name: of the search, in place of what the file says: its trials stand apart from those of another name.
 
     Raises:
         ValueError: no such file, not the form expected, or a value that cannot be; says what there is.
@@ -163,9 +164,9 @@ def read(file: str | Path, changes: dict | None = None) -> Space:
             f"{path} is a preset, the fields of one experiment: `spml train --preset {file}`. A search file puts them "
             "under `experiment:` and says under `space:` what is tried"
         )
-    content = {"name": path.stem} | content
-    for name, value in (changes or {}).items():
-        put(content, f"experiment.{name}", value)
+    content = {"name": path.stem} | content | ({} if name is None else {"name": name})
+    for field, value in (changes or {}).items():
+        put(content, f"experiment.{field}", value)
     try:
         return Space(**content)
     except ValidationError as error:

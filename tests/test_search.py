@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import optuna
+import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -228,6 +229,11 @@ def test_grid(plan, tmp_path, trained):
         "params.alpha": found.runs[0].config["params"]["alpha"],
     }
     assert len(trained) == 5  # the best has been trained with seed 0 already
+    assert list(found.trials) == ["trial", "lr", "params.alpha", "val_map", "state", "error"]
+    assert found.trials["val_map"].tolist() == sorted((t.value for t in every), reverse=True)
+    assert found.trials.loc[0, ["lr", "params.alpha"]].to_dict() == found.chosen
+    written = pd.read_csv(tmp_path / "search" / "small.trials.csv", keep_default_na=False)
+    assert written["val_map"].tolist() == found.trials["val_map"].tolist()
     again = search.search(plan(), root=tmp_path, progress=False)
     assert len(trained) == 5 and again.chosen == found.chosen
     assert [run.path for run in again.runs] == [run.path for run in found.runs]
@@ -481,12 +487,14 @@ def file(tmp_path, fixed):
 
 def test_command(file, tmp_path, pictures):
     options = ["--runs-dir", str(tmp_path / "runs"), "-p", "root", str(pictures), "-p", "epochs", "1"]
+    options += ["--name", "short"]
     result = CliRunner().invoke(main, ["search", str(file), "--trials", "3", *options])
     assert result.exit_code == 0, result.output
-    preset = f"{tmp_path}/runs/search/mine.best.yaml"
+    preset = f"{tmp_path}/runs/search/short.best.yaml"
     shown = (
-        "mine: 3 trials (3 complete",
-        "lr ",
+        "short: 3 trials (3 complete",
+        "short.trials.csv",
+        "trial  lr ",
         "params.alpha ",
         "validation mAP",
         "clean labels",
@@ -495,13 +503,14 @@ def test_command(file, tmp_path, pictures):
     )
     for text in (*shown, f"spml train --preset {preset}"):
         assert text in result.output
-    assert space.read_preset(tmp_path / "runs" / "search" / "mine.best.yaml")["epochs"] == 1
+    assert space.read_preset(tmp_path / "runs" / "search" / "short.best.yaml")["epochs"] == 1
 
 
 @pytest.mark.parametrize(
     "arguments, text",
     [
         (["nowhere"], "digits-gr"),
+        (["FILE", "--name", "a b"], "name is 'a b'"),
         (["FILE", "-p", "epoch", "3"], "'epoch'.*epochs"),
         (["FILE", "-p", "epochs", "0"], "epochs"),
         (["FILE", "-p", "root", "/nowhere"], "nowhere"),

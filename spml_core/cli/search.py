@@ -11,11 +11,14 @@ from spml_core.cli.text import table, values, warned
 @click.argument("space")
 @click.option("changes", "-p", "--param", type=(str, str), multiple=True, metavar="NAME VALUE",
               help="Fixed field of the experiments, e.g. -p data.min_images 20; repeatable.")  # fmt: skip
+@click.option(
+    "--name", help="Of the search, in place of what the file says: searches of another name stand apart."
+)
 @click.option("--trials", type=click.IntRange(min=1), help="In place of what the file says.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
 @click.option("--storage", metavar="URL", help="Database for many machines. Default: a journal file.")
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of all runs.")
-def search(space, changes, trials, jobs, storage, runs_dir):
+def search(space, changes, name, trials, jobs, storage, runs_dir):
     """Try hyperparameters, choose by validation mAP, report the test mAP of the best.
 
     \b
@@ -24,7 +27,7 @@ def search(space, changes, trials, jobs, storage, runs_dir):
     spml search my_search.yaml --storage postgresql://me@host/base
 
     SPACE is a YAML file, or the name of one that comes with the package. A search that was stopped goes on. The best
-    configuration is written to RUNS_DIR/search, for spml train --preset.
+    configuration is written to RUNS_DIR/search, for spml train --preset, and beside it all trials as CSV.
     """
     from contextlib import nullcontext
 
@@ -32,7 +35,7 @@ def search(space, changes, trials, jobs, storage, runs_dir):
     from spml_core import search as library
 
     try:
-        plan = library.read(space, values(changes))
+        plan = library.read(space, values(changes), name)
         plan = plan.model_copy(update={} if trials is None else {"trials": trials})
         with executors.processes(jobs) if jobs > 1 else nullcontext() as executor:
             found = library.search(plan, executor, runs_dir, storage=storage)
@@ -56,11 +59,24 @@ def _report(found, runs_dir: str) -> str:
     if None not in maps and len(maps) > 1:
         shown += f" ± {statistics.stdev(maps):.2f}"
     rows = [(name, json.dumps(value)) for name, value in found.chosen.items()]
+    file = found.preset.with_name(f"{found.space.name}.trials.csv")
     return (
-        f"{found.space.name}: {sum(found.counts.values())} trials ({counts})\n"
-        f"{table(rows)}\n"
+        f"{found.space.name}: {sum(found.counts.values())} trials ({counts}); the best of {file}\n"
+        f"{table(_best(found))}\n\nchosen\n{table(rows)}\n"
         f"validation mAP {found.val_map:.2f} ({first['val_labels']} labels, {found.space.seeds} seed(s)), by which it "
         f"was chosen\ntest mAP {shown} ({len(maps)} seed(s))\n"
         f"spml train --preset {found.preset}{'' if runs_dir == 'runs' else f' --runs-dir {runs_dir}'}"
         + (f"\n{doubts}" if (doubts := warned(found.runs)) else "")
     )
+
+
+def _best(found, shown: int = 5) -> list[tuple[str, ...]]:
+    """The trials with the highest validation mAP."""
+    tried = list(found.space.space)
+    rows = found.trials[found.trials["state"] == "complete"].head(shown)
+    cells = [
+        (str(row["trial"]), *(f"{v:.4g}" if isinstance(v := row[name], float) else str(v) for name in tried))
+        for row in rows.to_dict("records")
+    ]
+    maps = [f"{value:.2f}" for value in rows["val_map"]]
+    return [("trial", *tried, "validation mAP"), *((*c, m) for c, m in zip(cells, maps, strict=True))]
