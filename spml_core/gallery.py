@@ -11,10 +11,13 @@ from html import escape, unescape
 from pathlib import Path
 from urllib.parse import quote
 
+from PIL import Image
+
 from spml_core import notebooks
 from spml_core.paths import locate
 
-MAX_ROWS = 12  # of a table's preview
+MAX_ROWS = 100  # of a table's preview, which scrolls
+WIDE, WIDE_TABLE = 1.9, 7  # width by height of a picture, columns of a table, that get the room of two cards
 WHERE = ("runs_dir", "figures_dir", "root")  # parameters that say where things lie on one machine
 
 
@@ -77,8 +80,10 @@ def _section(path: Path, folder: Path, executed: Path) -> str:
 def _figure(name: str, folder: Path, heading: str) -> str:
     told = _told(name, folder, heading)
     alt = told["caption"] or name
+    with Image.open(folder / f"{name}.png") as picture:
+        wide = picture.width > WIDE * picture.height
     image = f'<img src="{_link(name)}.png" alt="{escape(alt)}" loading="lazy">'
-    return _card(name, folder, told, f'<a href="{_link(name)}.png">{image}</a>')
+    return _card(name, folder, told, f'<a href="{_link(name)}.png">{image}</a>', wide)
 
 
 def _table(name: str, folder: Path, heading: str) -> str:
@@ -89,7 +94,7 @@ def _table(name: str, folder: Path, heading: str) -> str:
     first = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = f"<tr>{first}</tr>{''.join(shown)}"
     preview = f'<div class="table" tabindex="0"><table>{body}</table></div>{more}'
-    return _card(name, folder, _told(name, folder, heading), preview)
+    return _card(name, folder, _told(name, folder, heading), preview, len(head) >= WIDE_TABLE)
 
 
 def _told(name: str, folder: Path, heading: str) -> dict:
@@ -98,7 +103,7 @@ def _told(name: str, folder: Path, heading: str) -> dict:
     return told | {"caption": told.get("caption") or heading}
 
 
-def _card(name: str, folder: Path, told: dict, preview: str) -> str:
+def _card(name: str, folder: Path, told: dict, preview: str, wide: bool) -> str:
     kinds = [kind for kind in ("pdf", "svg", "png", "tex", "csv") if (folder / f"{name}.{kind}").is_file()]
     links = " ".join(
         f'<a href="{_link(name)}.{kind}" aria-label="{escape(name)}, {kind}">{kind}</a>' for kind in kinds
@@ -108,7 +113,8 @@ def _card(name: str, folder: Path, told: dict, preview: str) -> str:
         f'<p class="context">{escape(told["context"])}</p>' if told.get("context") else "",
     ]
     below = f"<h3>{escape(name)}</h3>{''.join(texts)}<p>{links}</p>"
-    return f'<figure id="{escape(name)}">{preview}<figcaption>{below}</figcaption></figure>\n'
+    size = ' class="wide"' if wide else ""
+    return f'<figure id="{escape(name)}"{size}>{preview}<figcaption>{below}</figcaption></figure>\n'
 
 
 def _details(title: str, values: dict) -> str:
@@ -163,12 +169,13 @@ h3 { font-size: .9rem; margin: 0; overflow-wrap: anywhere; }
 input { font: inherit; width: min(100%, 26rem); box-sizing: border-box; padding: .4rem .6rem; }
 .cards { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); }
 figure { margin: 0; border: 1px solid var(--line); border-radius: .5rem; overflow: hidden; background: var(--soft); }
-img { display: block; width: 100%; height: 14rem; object-fit: contain; background: #fff; }
+@media (min-width: 44rem) { .wide { grid-column: span 2; } }
+img { display: block; width: 100%; height: 16rem; object-fit: contain; background: #fff; }
 figcaption { padding: .6rem .8rem; }
 figcaption p, section > p { margin: .3rem 0; }
 figcaption a { margin-right: .5rem; }
 .context { opacity: .75; font-size: .85rem; }
-.table { overflow: auto; max-height: 14rem; font-size: .8rem; }
+.table { overflow: auto; max-height: 16rem; font-size: .8rem; }
 table { border-collapse: collapse; }
 td, th { padding: .15rem .6rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
 .claims { padding-left: 1.2rem; }
