@@ -16,9 +16,9 @@ from spml_core.data import DataError, images
 
 RESIDENT = 2**28  # bytes of inputs that go to a GPU as a whole, for one pass over them
 LARGE = 2**22  # bytes of a batch from which on it is gathered by a thread, while the last one is used
-TOGETHER = (
-    2**21
-)  # bytes of small batches gathered at once: the Python between batches costs more than the cache gives
+# Bytes of small batches gathered at once. Fewer, and the Python between them costs more than the copies; more, and the
+# allocator gives the memory back to the system each time now and then, which costs three times as much as the copies.
+TOGETHER = 2**20
 SHARED_MEMORY = "/dev/shm"
 AHEAD = 2  # batches that each worker process has ready
 
