@@ -18,6 +18,12 @@ def data():
     return load("digits")
 
 
+def fresh(**options):
+    """Not what was made before."""
+    digits._make.cache_clear()
+    return load("digits", **options)
+
+
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(digits, "SIZES", {"train": 40, "val": 20, "test": 30})
@@ -85,14 +91,14 @@ def test_no_test_scan_in_training(monkeypatch, small):
         return part
 
     monkeypatch.setattr(digits, "_draw", spy)
-    load("digits")
+    fresh()
     assert set(pools) == {"train", "val", "test"}
     assert not pools["test"] & (pools["train"] | pools["val"])
     assert len(pools["test"]) == 597 and len(pools["train"] | pools["val"]) == 1200
 
 
 def test_seed_decides(small):
-    one, two, other = load("digits"), load("digits", seed=0), load("digits", seed=1)
+    one, two, other = fresh(), fresh(seed=0), fresh(seed=1)
     assert one.fingerprint == two.fingerprint != other.fingerprint
     assert torch.equal(one.parts["val"].inputs, two.parts["val"].inputs)
     assert not torch.equal(one.parts["val"].inputs, other.parts["val"].inputs)
@@ -101,11 +107,11 @@ def test_seed_decides(small):
 def test_global_random_state_is_neither_read_nor_changed(small):
     np.random.seed(1)  # noqa: NPY002
     before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
-    one = load("digits").fingerprint
+    one = fresh().fingerprint
     assert np.array_equal(before[0], np.random.get_state()[1])  # noqa: NPY002
     assert torch.equal(before[1], torch.get_rng_state())
     np.random.seed(2)  # noqa: NPY002
-    assert load("digits").fingerprint == one
+    assert fresh().fingerprint == one
 
 
 def test_same_in_another_process(data):
@@ -178,3 +184,14 @@ def test_other_counts(small):
 def test_counts_must_be_probabilities(counts):
     with pytest.raises(DataError, match="must be 1 to 4 probabilities of sum 1"):
         load("digits", counts=counts)
+
+
+def test_nobodys_changes_reach_the_next_who_asks():
+    first = digits.load(train=20, val=5, test=5)
+    before = first.parts["train"].inputs.clone(), first.parts["train"].full.copy()
+    first.parts["train"].inputs.zero_()
+    first.parts["train"].full[:] = 0
+    again = digits.load(train=20, val=5, test=5)  # from the first, not made anew
+    assert torch.equal(again.parts["train"].inputs, before[0])
+    assert np.array_equal(again.parts["train"].full, before[1])
+    assert again.fingerprint == first.fingerprint

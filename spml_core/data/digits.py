@@ -6,7 +6,9 @@ digits, each in its own cell of a 2x2 grid on a 32x32 canvas, with random size, 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -65,13 +67,23 @@ def load(
         )
     if not 0 <= paired <= 1:
         raise DataError(f"option paired of data set 'digits' is a share of images, in [0, 1], not {paired}.")
+    made = _make(seed, tuple(sizes.items()), tuple(counts), paired)
+    parts = {  # copies, so that nobody's changes reach the next one who asks
+        name: dataclasses.replace(part, inputs=part.inputs.clone(), full=part.full.copy())
+        for name, part in made.parts.items()
+    }
+    return dataclasses.replace(made, parts=parts, notes=dict(made.notes))
+
+
+@lru_cache(8)  # a notebook asks for the same images for each of its runs
+def _make(seed: int, sizes: tuple[tuple[str, int], ...], counts: tuple[float, ...], paired: float) -> Dataset:
     rng = np.random.default_rng(seed)
     scans, digit = load_digits(return_X_y=True)
     scans = scans.reshape(-1, 8, 8).astype(np.float32) / 16  # ink in [0, 1]
     order = rng.permutation(len(scans))
     pools = {"train": order[:1200], "val": order[:1200], "test": order[1200:]}
     drawn = {"counts": counts, "paired": paired}
-    parts = {name: _draw(rng, scans, digit, pools[name], name, size, **drawn) for name, size in sizes.items()}
+    parts = {name: _draw(rng, scans, digit, pools[name], name, size, **drawn) for name, size in sizes}
     content = hashlib.sha256()
     for part in parts.values():
         content.update(part.inputs.numpy().tobytes() + part.full.tobytes())

@@ -9,6 +9,7 @@ import textwrap
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -165,18 +166,14 @@ def _source_digest(name: str) -> str:
         key = _full_name(item)
         if key in seen:
             continue
-        seen[key] = _code(item)
+        seen[key], names = _code(item)
         # Both, since a name may be a function in the one and a module in the other, like `fused`.
         scopes = (vars(inspect.getmodule(item)), vars(losses))
-        nodes = list(ast.walk(ast.parse(seen[key])))
-        words = {n.id for n in nodes if isinstance(n, ast.Name)} | {
-            n.attr for n in nodes if isinstance(n, ast.Attribute)
-        }
         queue += [
             f
-            for w in words
+            for name in names
             for scope in scopes
-            if inspect.isfunction(f := scope.get(w)) and f.__module__.startswith(losses.__name__)
+            if inspect.isfunction(f := scope.get(name)) and f.__module__.startswith(losses.__name__)
         ]
     return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()
 
@@ -185,12 +182,17 @@ def _full_name(item) -> str:
     return f"{item.__module__}.{item.__qualname__}"
 
 
-def _code(item) -> str:
+@cache  # a function that was changed is another one
+def _code(item) -> tuple[str, frozenset[str]]:
+    """Of a class or function: its code without comments and docstrings, and the names in it."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(item)))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
+    code = ast.unparse(tree)
+    nodes = list(ast.walk(ast.parse(code)))
+    plain = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return code, frozenset(plain | {node.attr for node in nodes if isinstance(node, ast.Attribute)})
 
 
 class LossMethod(Method):
