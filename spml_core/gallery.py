@@ -80,8 +80,11 @@ def _section(path: Path, folder: Path, executed: Path) -> str:
 def _figure(name: str, folder: Path, heading: str) -> str:
     told = _told(name, folder, heading)
     alt = told["caption"] or name
-    with Image.open(folder / f"{name}.png") as picture:
-        wide = picture.width > WIDE * picture.height
+    try:
+        with Image.open(folder / f"{name}.png") as picture:
+            wide = picture.width > WIDE * picture.height
+    except OSError:  # cut short: a browser shows that, too
+        wide = False
     image = f'<img src="{_link(name)}.png" alt="{escape(alt)}" loading="lazy">'
     return _card(name, folder, told, f'<a href="{_link(name)}.png">{image}</a>', wide)
 
