@@ -15,6 +15,7 @@ import numpy as np
 from spml_core.paths import locate
 
 MIN_SEEDS = 3  # below, a claim about training is not judged
+NOT_JUDGED = "not judged"
 
 
 def mean_sd(values: Sequence[float], digits: int = 1) -> str:
@@ -57,7 +58,11 @@ class Claim:
         """The claim that the means of `values` (a number a seed) fall from first to last."""
         means = [statistics.fmean(numbers) for numbers in values.values()]
         found = sorted(values, key=lambda name: -statistics.fmean(values[name]))
-        evidence = " > ".join(f"{name} {mean_sd(values[name], digits)}" for name in found)
+        shown = {name: f"{statistics.fmean(values[name]):.{digits}f}" for name in found}
+        evidence = f"{found[0]} {mean_sd(values[found[0]], digits)}"
+        for one, other in pairwise(found):  # what is alike to the last digit shown is not written as an order
+            sign = "=" if shown[one] == shown[other] else ">"
+            evidence += f" {sign} {other} {mean_sd(values[other], digits)}"
         holds = all(high > low for high, low in pairwise(means))
         gaps = [np.subtract(high, low) for high, low in pairwise(values.values()) if len(high) == len(low)]
         if gaps:  # a seed has the same data and labels in all of them
@@ -68,7 +73,7 @@ class Claim:
     def verdict(self) -> str:
         """ "holds", "does not hold", or "not judged" where the seeds are too few."""
         if self.seeds is not None and self.seeds < MIN_SEEDS:
-            return "not judged"
+            return NOT_JUDGED
         return "holds" if self.holds else "does not hold"
 
     def record(self) -> dict:

@@ -14,7 +14,9 @@ from urllib.parse import quote
 from PIL import Image
 
 from spml_core import notebooks
+from spml_core.claims import MIN_SEEDS, NOT_JUDGED
 from spml_core.paths import locate
+from spml_core.words import count
 
 MAX_ROWS = 100  # of a table's preview, which scrolls
 WIDE, WIDE_TABLE = 1.9, 7  # width by height of a picture, columns of a table, that get the room of two cards
@@ -69,7 +71,7 @@ def _section(path: Path, folder: Path, executed: Path) -> str:
         rows = "".join(
             f'<li><b class="{escape(claim["verdict"].replace(" ", "-"))}">{escape(claim["verdict"])}</b> '
             f"{escape(claim['claim'])}{_in_brackets(claim.get('source'))}: {escape(claim['evidence'])}"
-            f"{_seeds(claim.get('seeds'))}</li>"
+            f"{_seeds(claim)}</li>"
             for claim in claims
         )
         parts.append(f'<ul class="claims">{rows}</ul>')
@@ -143,8 +145,11 @@ def _in_brackets(text: str | None) -> str:
     return f" ({escape(text)})" if text else ""
 
 
-def _seeds(number: int | None) -> str:
-    return "" if number is None else f" ({number} seed{'s' * (number != 1)})"
+def _seeds(claim: dict) -> str:
+    if (number := claim.get("seeds")) is None:
+        return ""
+    too_few = f"; {MIN_SEEDS} are needed" if claim["verdict"] == NOT_JUDGED else ""
+    return f" ({count(number, 'seed')}{too_few})"
 
 
 def _link(path: str) -> str:

@@ -99,6 +99,8 @@ def resolve(
 
     Args:
         strict: every notebook must declare all that is given; otherwise one is enough, and the others go without.
+
+    Who chooses other methods, but no `params`, goes without the default params of those left out.
     """
     for key in given:
         without = [notebook for notebook, its in known.items() if key not in its]
@@ -124,6 +126,9 @@ def resolve(
                 raise NotebookError(
                     f"parameter {key!r} of {notebook} must be {expected}, not {value!r}: {notebooks.reason(error)}"
                 ) from error
+        if {"methods", "params"} <= its.keys() and "methods" in given and "params" not in given:
+            chosen, params = resolved[notebook]["methods"], resolved[notebook]["params"]
+            resolved[notebook]["params"] = {m: v for m, v in params.items() if m in chosen or not chosen}
     return resolved
 
 

@@ -15,6 +15,7 @@ import hashlib
 import json
 import platform
 import statistics
+import sys
 import time
 import warnings
 from collections import Counter
@@ -27,7 +28,7 @@ import pandas as pd
 from filelock import Timeout
 from tqdm.auto import tqdm
 
-from spml_core import locks, methods, train
+from spml_core import locks, methods, train, words
 from spml_core.executors import outcomes
 from spml_core.paths import locate
 from spml_core.runs import FORMAT, Experiment, Run, run, run_all
@@ -117,13 +118,18 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
         while _show(bar, study) < space.budget:
             optuna.storages.fail_stale_trials(study)
             under_way = Counter(map(_kind, study.trials))["running"]
-            start, missing = len(study.trials), space.budget - _finished(study) - under_way
+            # Numbers that an interruption does not change, so that a search that went on makes the same trials.
+            start, missing = _finished(study), space.budget - _finished(study) - under_way
             if missing <= 0:  # other machines are at the last ones
                 time.sleep(POLL)
             lost = []
             for _, outcome in outcomes(task, range(start, start + missing), executor):
                 lost += [outcome] if isinstance(outcome, Exception) else []
-                _show(bar, study)
+                done = _show(bar, study)
+                if progress and bar.disable:  # no terminal: a line now and then in its place
+                    print(
+                        f"search {space.name}: {done} of {space.budget} trials", file=sys.stderr, flush=True
+                    )
             if lost:
                 raise RuntimeError(
                     f"{len(lost)} of {missing} trials were lost ({type(lost[0]).__name__}: {lost[0]}): start the same "
@@ -143,7 +149,7 @@ def _finish(study, space: Space, executor, root: Path, storage: str, progress: b
     runs = run_all(experiments, executor, root, progress=progress)
     counts = {name: counts[name] for name in ("complete", "pruned", "failed")}
     preset = root / "search" / f"{space.name}.best.yaml"
-    said = f"{sum(counts.values())} trials: validation mAP {best.value:.2f}, mean of {space.seeds} seed(s)"
+    said = f"{sum(counts.values())} trials: validation mAP {best.value:.2f}, mean of {words.count(space.seeds, 'seed')}"
     write_preset(preset, fields, f"Chosen by the search {space.name!r} among {said}.")
     trials = _trials(study, space)
     trials.to_csv(root / "search" / f"{space.name}.trials.csv", index=False)

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
-from spml_core import words
+from spml_core import methods, words
 from spml_core.paths import locate
 from spml_core.runs import Experiment
 
@@ -277,6 +277,9 @@ def _check_names(fields: dict) -> None:
                 "'seed' is not for a file: the command says it (spml train --seed), a search counts its `seeds`"
             )
         if name not in _FIELDS:
+            own = fields.get("method")
+            if own in methods.names() and name in methods.defaults(own):
+                raise ValueError(f"{name!r} is a parameter of {own}: write 'params.{name}'")
             raise ValueError(
                 f"no field {name!r} of an experiment{_near(name, _FIELDS)} There are {_listed(_FIELDS)}"
             )

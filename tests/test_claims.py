@@ -21,7 +21,8 @@ def test_order_of_methods():
     assert claim.evidence == "bce 98.5 ± 0.5 > gr 96.5 ± 0.5 > an 89.0 ± 1.0"
     turned = Claim.order("AN > GR", {"an": maps["an"], "gr": maps["gr"]})
     assert turned.verdict == "does not hold" and turned.evidence.startswith("gr 96.5")
-    assert Claim.order("equal", {"a": [1, 1, 1], "b": [1, 1, 1]}).verdict == "does not hold"
+    equal = Claim.order("equal", {"a": [1, 1, 1], "b": [1, 1, 1], "c": [0, 0, 0]})
+    assert equal.verdict == "does not hold" and equal.evidence.startswith("a 1.0 ± 0.0 = b 1.0 ± 0.0 > c 0.0")
     assert Claim.order("one seed", {"a": [2], "b": [1]}).verdict == "not judged"
 
 

@@ -38,7 +38,8 @@ def test_lab_of_known_colours():
 
 
 def test_every_method_has_its_look():
-    assert set(methods.names()) <= palette.METHOD_COLORS.keys()
+    without = [name for name in methods.names() if name not in palette.METHOD_COLORS]
+    assert not without, f"add label, colour and line of {', '.join(without)} to spml_core/palette.py"
     looks = [(palette.METHOD_COLORS[m], palette.METHOD_LINES[m]) for m in palette.METHOD_COLORS]
     assert len(set(looks)) == len(looks)
     assert len(set(palette.METHOD_LABELS.values())) == len(looks)

@@ -137,6 +137,14 @@ def test_no_methods_are_all_methods(project):
         runner.run_notebooks(["07"], {"methods": [], "params": {"em": {"alpa": 0.1}}})
 
 
+def test_other_methods_go_without_the_params_that_a_profile_has_for_those_left_out(project):
+    write(project, "07-trains: {params: {an: {}, gr: {q3: 1.5}}}")
+    assert values()["07-trains"]["params"].keys() == {"an", "gr"}
+    assert values(methods=["gr"])["07-trains"]["params"] == {"gr": {"q3": 1.5}}
+    asked = {"methods": ["gr"], "params": {"em": {"alpha": 1}}}  # stays, to be refused
+    assert values(**asked)["07-trains"]["params"] == {"em": {"alpha": 1}}
+
+
 def test_without_names_a_parameter_reaches_the_notebooks_that_declare_it(project):
     assert values("quick", epochs=3)["07-trains"]["epochs"] == 3
     with pytest.raises(notebooks.NotebookError, match=r"'epochs' is not declared by 01-curves"):

@@ -385,7 +385,7 @@ def test_code_of_a_method_is_in_the_key(small, key, tmp_path, monkeypatch):
     code = '''
 from spml_core import losses, methods
 
-@methods.register("mine")
+@methods.register("of_this_test")
 class Mine(methods.Method):
     """Something of one's own."""
 
@@ -404,7 +404,7 @@ class Mine(methods.Method):
         module = sys.modules.get("mine")
         importlib.invalidate_caches()
         importlib.reload(module) if module else importlib.import_module("mine")
-        keys.append(key(small(method="mine")))
+        keys.append(key(small(method="of_this_test")))
     del sys.modules["mine"]
     assert keys[0] == keys[1] == keys[2]
     assert len(set(keys[2:])) == 3

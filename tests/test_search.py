@@ -418,6 +418,34 @@ def test_goes_on_after_an_interruption(plan, tmp_path, monkeypatch, sampler, tri
     assert len(trials(tmp_path)) == 5
 
 
+def test_a_search_that_went_on_makes_the_trials_of_one_that_was_not_interrupted(plan, tmp_path, monkeypatch):
+    ranges = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "batch_size": [8, 16]}
+    wanted, fit, begun = plan(sampler="tpe", space=ranges, trials=5), train.fit, []
+    with monkeypatch.context() as patch:
+
+        def stop(*args, **options):
+            begun.append(1)
+            if len(begun) == 2:
+                raise KeyboardInterrupt
+            return fit(*args, **options)
+
+        patch.setattr(train, "fit", stop)
+        with pytest.raises(KeyboardInterrupt):
+            search.search(wanted, root=tmp_path / "one", progress=False)
+    one = search.search(wanted, root=tmp_path / "one", progress=False)
+    two = search.search(wanted, root=tmp_path / "two", progress=False)
+    told = ["lr", "batch_size", "val_map"]
+    assert one.trials[told].equals(two.trials[told]) and len(one.trials) == 5
+
+
+def test_without_a_terminal_a_line_tells_how_far_it_is(plan, tmp_path, capsys):
+    search.search(plan(trials=2), root=tmp_path)
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("search small")] == [
+        "search small: 1 of 2 trials",
+        "search small: 2 of 2 trials",
+    ]
+
+
 def test_a_trial_left_running_is_repeated(plan, tmp_path, monkeypatch):
     """As kill -9 leaves it: begun, never ended."""
     with monkeypatch.context() as patch:
@@ -511,6 +539,7 @@ def test_command(file, tmp_path, pictures):
     [
         (["nowhere"], "digits-gr"),
         (["FILE", "--name", "a b"], "name is 'a b'"),
+        (["FILE", "-p", "alpha", "0.3"], "'alpha' is a parameter of em: write 'params.alpha'"),
         (["FILE", "-p", "epoch", "3"], "'epoch'.*epochs"),
         (["FILE", "-p", "epochs", "0"], "epochs"),
         (["FILE", "-p", "root", "/nowhere"], "nowhere"),

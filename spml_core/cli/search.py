@@ -44,7 +44,7 @@ def search(space, changes, name, trials, jobs, storage, runs_dir):
     except (RuntimeError, OSError, executors.RunFailures) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
-        click.echo("interrupted; the same command goes on", err=True)
+        click.echo("interrupted: finished trials and epochs are kept; the same command goes on", err=True)
         sys.exit(130)
     click.echo(_report(found, runs_dir))
 
@@ -53,25 +53,30 @@ def _report(found, runs_dir: str) -> str:
     import json
     import statistics
 
+    from spml_core.words import count
+
     counts = ", ".join(f"{number} {kind}" for kind, number in found.counts.items())
     first, maps = found.runs[0].summary, [run.summary["test_map"] for run in found.runs]
     shown = "no test images" if None in maps else f"{statistics.mean(maps):.2f}"
     if None not in maps and len(maps) > 1:
         shown += f" ± {statistics.stdev(maps):.2f}"
     rows = [(name, json.dumps(value)) for name, value in found.chosen.items()]
+    best = _best(found)
+    seeds = "".join(f" --seed {run.config['seed']}" for run in found.runs)
     file = found.preset.with_name(f"{found.space.name}.trials.csv")
+    trials = f"{count(sum(found.counts.values()), 'trial')} ({counts})"
     return (
-        f"{found.space.name}: {sum(found.counts.values())} trials ({counts}); the best of {file}\n"
-        f"{table(_best(found))}\n\nchosen\n{table(rows)}\n"
-        f"validation mAP {found.val_map:.2f} ({first['val_labels']} labels, {found.space.seeds} seed(s)), by which it "
-        f"was chosen\ntest mAP {shown} ({len(maps)} seed(s))\n"
-        f"spml train --preset {found.preset}{'' if runs_dir == 'runs' else f' --runs-dir {runs_dir}'}"
+        f"{found.space.name}: {trials}, all in {file}; the best {len(best) - 1}:\n"
+        f"{table(best)}\n\nchosen\n{table(rows)}\n"
+        f"validation mAP {found.val_map:.2f} ({first['val_labels']} labels, {count(found.space.seeds, 'seed')}), by "
+        f"which it was chosen\ntest mAP {shown} ({count(len(maps), 'seed')})\n"
+        f"spml train --preset {found.preset}{seeds}{'' if runs_dir == 'runs' else f' --runs-dir {runs_dir}'}"
         + (f"\n{doubts}" if (doubts := warned(found.runs)) else "")
     )
 
 
 def _best(found, shown: int = 5) -> list[tuple[str, ...]]:
-    """The trials with the highest validation mAP."""
+    """The trials with the highest validation mAP, below the names of what they tried."""
     tried = list(found.space.space)
     rows = found.trials[found.trials["state"] == "complete"].head(shown)
     cells = [

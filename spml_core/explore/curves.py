@@ -52,6 +52,7 @@ class Held:
     def beside(self, other: Setting) -> str:
         """E.g. "Held, pale: GR, b = (-2.0, -2.0). Beside it: b = (-2.0, -8.0)." """
         name, (held, now) = words(self.setting.method), self.setting.differs(other)
+        now = now if other.method == self.setting.method else f"{words(other.method)}, {now}"
         return f"Held, pale: {name}, {held}. Beside it: {now}." if held or now else f"Held, pale: {name}."
 
 
