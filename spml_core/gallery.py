@@ -75,7 +75,8 @@ def _section(path: Path, folder: Path, executed: Path) -> str:
             for claim in claims
         )
         parts.append(f'<ul class="claims">{rows}</ul>')
-    parts += [_details("Numbers", numbers), _details("Parameters", settings)]
+    means = {key: parameter.help for key, parameter in notebooks.declared(nb, name).items()}
+    parts += [_details("Numbers", numbers), _details("Parameters", settings, means)]
     return f'<section>{"".join(parts)}\n<div class="cards">\n{"".join(cards)}</div></section>'
 
 
@@ -122,13 +123,14 @@ def _card(name: str, folder: Path, told: dict, preview: str, wide: bool) -> str:
     return f'<figure id="{escape(name)}"{size}>{preview}<figcaption>{below}</figcaption></figure>\n'
 
 
-def _details(title: str, values: dict) -> str:
+def _details(title: str, values: dict, means: dict[str, str] | None = None) -> str:
     if not values:
         return ""
-    rows = "".join(
-        f"<dt>{escape(key)}</dt><dd>{escape(value if isinstance(value, str) else json.dumps(value))}</dd>"
-        for key, value in values.items()
-    )
+    rows = ""
+    for key, value in values.items():
+        shown = escape(value if isinstance(value, str) else json.dumps(value))
+        mean = f' <span class="context">{escape(text)}</span>' if (text := (means or {}).get(key)) else ""
+        rows += f"<dt>{escape(key)}</dt><dd>{shown}{mean}</dd>"
     return f"<details><summary>{title}</summary><dl>{rows}</dl></details>"
 
 

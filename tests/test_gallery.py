@@ -41,7 +41,10 @@ def project(tmp_path, monkeypatch):
         (tmp_path / folder).mkdir(parents=True)
     cells = [
         new_markdown_cell("# 01 · What does $\\hat k$ do?"),
-        new_code_cell('figures_dir: str = "figures"', metadata={"tags": ["parameters"]}),
+        new_code_cell(
+            'figures_dir: str = "figures"\nseeds: list[int] = [0]  # one run each',
+            metadata={"tags": ["parameters"]},
+        ),
         new_markdown_cell("Prose.\n\n## The weight $v_\\mu$ & **more**\n\nProse."),
         new_code_cell('save_figure(fig, "01a-first", data, source="GR Fig 1a")'),
         new_code_cell('save_figure(fig, "01b-second", data)\nsave_figure(fig, "01c-not-there", data)'),
@@ -122,7 +125,7 @@ def test_captions_conditions_claims_and_parameters(text):
         "The weight v_μ &amp; more",  # the heading above, where there is no caption
         '<b class="does-not-hold">does not hold</b> GR &gt; AN (GR 4): 1 &lt; 2 (3 seeds)',
         "<dt>slope</dt><dd>1.5</dd>",
-        "<dt>seeds</dt><dd>[0, 1]</dd>",
+        '<dt>seeds</dt><dd>[0, 1] <span class="context">one run each</span></dd>',
         "<td>m99&lt;</td>",
         "18 rows more in the CSV",
     ):
