@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import statistics
 import sys
@@ -126,7 +127,7 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
             for _, outcome in outcomes(task, range(start, start + missing), executor):
                 lost += [outcome] if isinstance(outcome, Exception) else []
                 done = _show(bar, study)
-                if progress and bar.disable:  # no terminal: a line now and then in its place
+                if progress and bar.disable:  # no terminal: lines in its place
                     print(
                         f"search {space.name}: {done} of {space.budget} trials", file=sys.stderr, flush=True
                     )
@@ -174,9 +175,9 @@ def _trial(number: int, *, space: Space, storage: str, root: Path) -> None:
     """One more trial, unless those of other machines are enough. This is what a worker does.
 
     Args:
-        number: makes the sampler's seed, another one for each trial and for each machine that shares a database.
+        number: makes the sampler's seed, another one for each trial and for each process that shares a database.
     """
-    node = platform.node() if "://" in storage else ""
+    node = f"{platform.node()}/{os.getpid()}" if "://" in storage else ""
     seed = int.from_bytes(hashlib.sha256(f"{node}/{number}".encode()).digest()[:4], "big")
     with _quiet():
         study = _open(space, storage, seed)
