@@ -95,7 +95,9 @@ def _report(results) -> None:
 
 
 def _held(claims) -> str:
-    judged = [claim["verdict"] for claim in claims if claim["verdict"] != "not judged"]
+    from spml_core.claims import NOT_JUDGED
+
+    judged = [claim["verdict"] for claim in claims if claim["verdict"] != NOT_JUDGED]
     return f"{judged.count('holds')} of {len(judged)} hold" if judged else "-"
 
 
