@@ -27,7 +27,7 @@ def predict(
     model.eval()
     rows = torch.arange(len(inputs)) if rows is None else rows
     if batch_size is None:
-        budget = 2**25 if torch.device(device).type == "cuda" else 2**21
+        budget = 2**25 if torch.device(device).type == "cuda" else 2**20
         batch_size = min(max(budget // int(np.prod(inputs.shape[1:])), 8), 512)
     with closing(loading.batches(inputs, rows.split(batch_size), device)) as batches:
         return torch.cat([model(by_pixel(x)).float().cpu() for _, x in batches]).numpy()
