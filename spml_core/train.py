@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from spml_core import distributed
 from spml_core.checkpoints import Checkpoints
-from spml_core.device import name_of, tf32, threads
+from spml_core.device import name_of, no_search_for_gpus, tf32, threads
 from spml_core.methods import Method
 from spml_core.prediction import predict
 from spml_core.training import ACCELERATORS, PRECISIONS, Training
@@ -100,7 +100,7 @@ def fit(
             leave=False,
             disable=None if progress and distributed.rank() == 0 else True,
         )
-        with bar:
+        with bar, no_search_for_gpus():
             if not work.history:
                 work.evaluate(time.perf_counter())
             while work.epoch < config.epochs and not work.stopped():

@@ -184,7 +184,12 @@ def test_curvature_of_many_parameters():
 
 
 @pytest.mark.parametrize(
-    "options, match", [({"loss": "own"}, "one of loss; got 'own'"), ({"k": 7}, r"\[1, 6\]")]
+    "options, match",
+    [
+        ({"loss": "own"}, "one of loss; got 'own'"),
+        ({"k": 7}, r"\[1, 6\]"),
+        ({"num_vectors": 0}, "at least 1"),
+    ],
 )
 def test_bad_curvature(options, match):
     with pytest.raises(ValueError, match=match):

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import os
 import sys
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from spml_core import losses, methods, metrics, models, optim, train, work
 from spml_core.checkpoints import Checkpoints
+from spml_core.device import no_search_for_gpus
 from spml_core.methods import Method, build
 from spml_core.train import Training, fit, predict
 
@@ -530,6 +532,22 @@ def test_threads_are_restored(rows, fails):
         assert torch.get_num_threads() == before
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_gpu_is_not_sought_at_each_step_where_there_is_none(rows, monkeypatch):
+    class Asking(Spy):
+        def forward(self, *args):
+            asked.add(os.environ[name])
+            return super().forward(*args)
+
+    name, asked = "PYTORCH_NVML_BASED_CUDA_CHECK", set()
+    fitted(rows, epochs=1)  # imports lightning-fabric, which sets it
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    fitted(rows, Asking(), epochs=1)
+    assert asked == {"0"} and os.environ[name] == "1"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with no_search_for_gpus():  # CUDA, once asked, would forbid forks
+        assert os.environ[name] == "1"
 
 
 def test_random_state_is_untouched(rows):

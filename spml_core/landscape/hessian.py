@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 from spml_core.landscape.problem import Problem
 
 DENSE = 256  # up to so many parameters the whole Hessian is computed
+AT_ONCE = 8  # vectors of the trace that share the passes through the network: two thirds of the time on a CPU
 BASIS = 10  # Lanczos vectors before accuracy is looked at; half of the 20 of ARPACK are spent past 0.01
 
 
@@ -58,7 +59,7 @@ def curvature(
         tol: relative accuracy of the eigenvalues.
 
     Raises:
-        ValueError: unknown loss, or more eigenvalues than parameters.
+        ValueError: unknown loss, more eigenvalues than parameters, or no vectors.
     """
     from curvlinops import HessianLinearOperator
 
@@ -70,20 +71,23 @@ def curvature(
     size = sum(p.numel() for p in parameters)
     if not 1 <= k <= size:
         raise ValueError(f"k must be in [1, {size}], the number of parameters; got {k}")
-    batches = torch.arange(len(problem.inputs), device=problem.inputs.device).split(problem.batch_size)
-    hessian = HessianLinearOperator(
-        problem.model,
-        _Mean(problem.losses[loss or names[0]]),
-        parameters,
-        [(problem.inputs[rows], rows) for rows in batches],
-        check_deterministic=False,
-        num_data=len(problem.inputs),
-    )
+    if num_vectors < 1:
+        raise ValueError(f"num_vectors must be at least 1, for an estimate of the trace; got {num_vectors}")
+    mean, rows = _Mean(problem.losses[loss or names[0]]), torch.arange(len(problem.inputs))
+    rows = rows.to(problem.inputs.device)
+
+    def of_batches(batch_size: int) -> HessianLinearOperator:
+        batches = [(problem.inputs[part], part) for part in rows.split(batch_size)]
+        fixed = {"check_deterministic": False, "num_data": len(rows)}
+        return HessianLinearOperator(problem.model, mean, parameters, batches, **fixed)
+
+    hessian = of_batches(problem.batch_size)
+    several = of_batches(max(problem.batch_size // AT_ONCE, 1))  # for as many vectors, in the same memory
     rng = np.random.default_rng(seed)
     kind = {"dtype": parameters[0].dtype, "device": parameters[0].device}
     with tqdm(desc="curvature", unit="product", leave=False, disable=None if progress else True) as bar:
 
-        def times(vectors: np.ndarray) -> np.ndarray:
+        def times(vectors: np.ndarray, hessian: HessianLinearOperator = hessian) -> np.ndarray:
             bar.update(vectors.shape[1] if vectors.ndim == 2 else 1)
             return (hessian @ torch.as_tensor(vectors, **kind)).double().cpu().numpy()
 
@@ -101,10 +105,11 @@ def curvature(
         operator = LinearOperator((size, size), matvec=count, dtype=np.float64)
         start, basis = rng.normal(size=size), min(size, max(BASIS, 2 * k + 1))
         top = eigsh(operator, k, which="LA", v0=start, ncv=basis, tol=tol, return_eigenvectors=False)
+        signs = rng.choice([-1.0, 1.0], (num_vectors, size))
         samples = []
-        for _ in range(num_vectors):
-            signs = rng.choice([-1.0, 1.0], size)
-            samples.append(signs @ count(signs))
+        for part in np.split(signs, range(AT_ONCE, num_vectors, AT_ONCE)):
+            samples.extend((part * times(part.T, several).T).sum(1))
+        products += num_vectors
     error = np.std(samples, ddof=1) / np.sqrt(num_vectors) if num_vectors > 1 else np.nan
     return Curvature(np.sort(top)[::-1], float(np.mean(samples)), float(error), size, products)
 
