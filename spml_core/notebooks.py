@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 import nbformat
+import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from spml_core.paths import locate
@@ -33,8 +34,8 @@ class Parameter:
     def coerce(self, value):
         """`value` as the declared type, in plain JSON types.
 
-        Text is read as on a command line ("false", "1e-4", "[0, 1]", "none"); any other value (numpy scalar,
-        path, tuple, ...) must have the type already.
+        Text is read as on a command line ("false", "1e-4", "[0, 1]", "[an, gr]", "none"; lists and the like as JSON,
+        Python or YAML); any other value (numpy scalar, path, tuple, ...) must have the type already.
 
         Raises:
             ValueError, TypeError: the value is not of the declared type.
@@ -47,8 +48,12 @@ class Parameter:
         try:
             return self.adapter.dump_python(self.adapter.validate_strings(value), mode="json")
         except ValidationError:  # a list or the like
-            with suppress(ValueError):
-                return _validate(self.adapter, json.loads(value))
+            readers = (
+                (json.loads, ast.literal_eval, yaml.safe_load) if value.strip()[:1] in tuple("[{(") else ()
+            )
+            for read_as in readers:
+                with suppress(ValueError, TypeError, SyntaxError, yaml.YAMLError):
+                    return _validate(self.adapter, read_as(value))
             raise
 
 

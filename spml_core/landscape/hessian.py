@@ -24,7 +24,7 @@ class Curvature:
     Attributes:
         top: (k,) the largest eigenvalues, descending.
         trace: of the Hessian.
-        trace_error: its standard error; 0 where it is exact.
+        trace_error: its standard error; 0 where it is exact, NaN from a single vector.
         num_parameters: P, so that trace / P is the mean eigenvalue.
         products: how many Hessian-vector products it took.
     """
