@@ -21,6 +21,13 @@ class NotebookError(ValueError):
     """A notebook, a name or a parameter that cannot be run; raised before anything is executed or written."""
 
 
+class Yaml(yaml.SafeLoader):
+    """YAML 1.1, but 1e-4 is a number."""
+
+
+Yaml.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), "-+0123456789")
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One line `name: type = default  # help` of the cell tagged "parameters"."""
@@ -48,12 +55,10 @@ class Parameter:
         try:
             return self.adapter.dump_python(self.adapter.validate_strings(value), mode="json")
         except ValidationError:  # a list or the like
-            readers = (
-                (json.loads, ast.literal_eval, yaml.safe_load) if value.strip()[:1] in tuple("[{(") else ()
-            )
-            for read_as in readers:
-                with suppress(ValueError, TypeError, SyntaxError, yaml.YAMLError):
-                    return _validate(self.adapter, read_as(value))
+            if value.strip().startswith(("[", "{", "(")):
+                for read_as in (json.loads, ast.literal_eval, lambda text: yaml.load(text, Yaml)):
+                    with suppress(ValueError, TypeError, SyntaxError, yaml.YAMLError):
+                        return _validate(self.adapter, read_as(value))
             raise
 
 

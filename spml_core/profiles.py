@@ -9,7 +9,6 @@ with its quick run as default, and a profile (`load`) sets them for all. In a no
 """
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,13 +34,6 @@ SHARED = {  # name: how it is annotated; what it is
     "runs_dir": ("str",),  # where runs are kept, relative to the project
     "figures_dir": ("str",),  # where figures go
 }
-
-
-class _Yaml(yaml.SafeLoader):
-    """YAML 1.1, but 1e-4 is a number."""
-
-
-_Yaml.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), "-+0123456789")
 QUICK = "quick"  # the profile that needs no file: the notebooks' own defaults
 
 
@@ -64,7 +56,7 @@ def load(name: str, notebooks_dir: str | Path | None = None) -> dict[str, dict]:
         )
     file = folder / f"{name}.yaml"
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), _Yaml) or {}
+        content = yaml.load(file.read_text(encoding="utf-8"), notebooks.Yaml) or {}
     except yaml.YAMLError as error:
         raise NotebookError(f"{file} is not YAML: {error}") from error
     wanted = {key: values or {} for key, values in content.items()} if isinstance(content, dict) else None

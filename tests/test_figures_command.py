@@ -94,6 +94,7 @@ def declared(project, line):
         ("list[int] = []", "[0,1]", [0, 1]),
         ("list[str] = []", "[an, gr]", ["an", "gr"]),
         ("list[str] = []", "['an', 'gr']", ["an", "gr"]),
+        ("dict = {}", "{gr: {q2: 1e-3, w: [0, 2]}}", {"gr": {"q2": 1e-3, "w": [0, 2]}}),
         ("dict = {}", "{'w': None, 'b': (0, True)}", {"w": None, "b": [0, True]}),
         ("list[int] = []", (0, np.int64(1)), [0, 1]),
         ("list[float] = []", np.array([0.5, 1.0]), [0.5, 1.0]),

@@ -73,8 +73,8 @@ def curvature(
         raise ValueError(f"k must be in [1, {size}], the number of parameters; got {k}")
     if num_vectors < 1:
         raise ValueError(f"num_vectors must be at least 1, for an estimate of the trace; got {num_vectors}")
-    mean, rows = _Mean(problem.losses[loss or names[0]]), torch.arange(len(problem.inputs))
-    rows = rows.to(problem.inputs.device)
+    mean = _Mean(problem.losses[loss or names[0]])
+    rows = torch.arange(len(problem.inputs), device=problem.inputs.device)
 
     def of_batches(batch_size: int) -> HessianLinearOperator:
         batches = [(problem.inputs[part], part) for part in rows.split(batch_size)]
