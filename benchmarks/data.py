@@ -25,7 +25,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from tqdm import tqdm
 
 from spml_core import data, methods, models
-from spml_core.data import images, listing, loading, pixels
+from spml_core.data import listing
+from spml_core.data.files import images, loading, pixels
 from spml_core.train import Training, fit
 
 IMAGES, WIDTH, CLASSES = (

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from spml_core.executors import processes
+from spml_core.runs.executors import processes
 from spml_core.search import read, search
 
 SPACES = Path(__file__).parent / "spaces"

@@ -20,7 +20,7 @@ import click
 import torch
 
 from spml_core import train
-from spml_core.data import digits
+from spml_core.data.sets import digits
 from spml_core.runs import Experiment, run
 
 METHODS = {

@@ -12,8 +12,8 @@ import time
 import click
 import numpy as np
 
-from spml_core.executors import processes
 from spml_core.runs import Experiment, run_all
+from spml_core.runs.executors import processes
 
 
 @click.command(help=__doc__)

@@ -25,10 +25,11 @@ from PIL import Image
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from spml_core import data, metrics, models, train
-from spml_core.data import images, labels
-from spml_core.device import name_of
+from spml_core.data import labels
+from spml_core.data.files import images
 from spml_core.methods import build
-from spml_core.training import Training
+from spml_core.train.config import Training
+from spml_core.train.device import name_of
 
 
 def cpu_name() -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from spml_core.data import loading
+from spml_core.data.files import loading
 
 MODES = {"linear": 2, "end_to_end": 4}  # and the number of axes of their inputs
 HEADS = ("linear", "interacting")
@@ -163,7 +163,7 @@ def _linear(backbone: str, mode: str, num_classes: int, train_inputs, pretrained
 
 
 def _pretrained(backbone: str, num_classes: int, train_inputs) -> Network:
-    from spml_core.data import features
+    from spml_core.data.files import features
 
     if train_inputs.shape[1] != 3:
         raise ValueError(f"ImageNet weights take 3 channels, got inputs of shape {tuple(train_inputs.shape)}")

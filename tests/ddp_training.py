@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from spml_core import distributed, train
-from spml_core.checkpoints import Checkpoints
-from spml_core.data import digits
+from spml_core import train
+from spml_core.data.sets import digits
 from spml_core.methods import build, names
 from spml_core.runs import Experiment, Run, run  # noqa: F401
-from spml_core.train import Training, fit
+from spml_core.train import Training, distributed, fit
+from spml_core.train.checkpoints import Checkpoints
 
 NUM, WIDTH, CLASSES = 23, 6, 4  # neither 23 nor its batches of 5 divide by two
 NEEDED = {name: {"expected_positives": 1.5} for name in ("role", "epr", "en")} | {

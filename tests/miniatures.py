@@ -6,7 +6,7 @@ import json
 import numpy as np
 from PIL import Image
 
-from spml_core.data import coco2014, nuswide, voc2012
+from spml_core.data.sets import coco2014, nuswide, voc2012
 
 
 def picture(path, value=0, size=(12, 8)):

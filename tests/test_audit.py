@@ -14,8 +14,9 @@ from PIL import Image
 
 from spml_core import data
 from spml_core.cli import main
-from spml_core.data import DataError, audit, images, loading
+from spml_core.data import DataError, audit
 from spml_core.data.audit import audit as check
+from spml_core.data.files import images, loading
 
 KINDS = ("missing", "zero-byte", "truncated", "unreadable")
 
@@ -354,7 +355,7 @@ def test_numbers_other_than_published_are_a_note(tmp_path):
 
 
 def test_published_numbers_are_those_of_the_papers():
-    from spml_core.data import coco2014, cub200, nuswide, voc2012
+    from spml_core.data.sets import coco2014, cub200, nuswide, voc2012
 
     table = pd.read_csv(Path(__file__).parents[1] / "data" / "published_statistics.csv")
     table = table[table.source == "GR Table 5"].set_index("dataset")

@@ -7,10 +7,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from spml_core import benchmark, data, methods, metrics
-from spml_core.benchmark import agreement, beside, cells, class_ap, labels_left, measured, published, report
+from spml_core import data, methods, metrics
 from spml_core.paths import locate
-from spml_core.sweeps import sweep
+from spml_core.studies import comparison as benchmark
+from spml_core.studies.comparison import (
+    agreement,
+    beside,
+    cells,
+    class_ap,
+    labels_left,
+    measured,
+    published,
+    report,
+)
+from spml_core.studies.sweep import sweep
 
 SMALL = {"data": {"train": 60, "val": 40, "test": 200}, "epochs": 1}
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from miniatures import write_cub
 
-from spml_core.data import DataError, cub200, load
+from spml_core.data import DataError, load
+from spml_core.data.sets import cub200
 
 RNG = np.random.default_rng(0)
 TRAIN = [1, 0, 1, 1, 0, 1, 1]

@@ -11,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from spml_core import distributed, train
+from spml_core import train
 from spml_core.methods import names
+from spml_core.train import distributed
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

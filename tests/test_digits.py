@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from spml_core import analysis
-from spml_core.data import DataError, digits, labels, load
+from spml_core.data import DataError, labels, load
+from spml_core.data.sets import digits
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from spml_core import analysis, distinguishability
+from spml_core import analysis
 from spml_core.runs import Experiment, run_all
+from spml_core.studies import distinguishability
 
 METHODS, SEEDS = ("an", "gr"), (0, 1)
 SMALL = {"dataset": "digits", "data": {"train": 96, "val": 80, "test": 60}, "epochs": 2}

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from spml_core import data, examples
+from spml_core import data
 from spml_core.data import DataError
-from spml_core.data.pictures import pictures
+from spml_core.data.files.pictures import pictures
 from spml_core.runs import Experiment, run
+from spml_core.studies import examples
 
 SMALL = {"train": 60, "val": 30, "test": 20}
 

@@ -20,11 +20,12 @@ import pytest
 from click.testing import CliRunner
 from test_runs import paint
 
-from spml_core import checkpoints, executors, train
+from spml_core import train
 from spml_core.cli import main
 from spml_core.data import DataError
-from spml_core.executors import RunFailures, outcomes
-from spml_core.runs import Experiment, run_all
+from spml_core.runs import Experiment, executors, run_all
+from spml_core.runs.executors import RunFailures, outcomes
+from spml_core.train import checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +262,7 @@ def test_a_lost_worker_is_reported_for_what_it_took_along():
 
 def test_workers_end_with_a_parent_that_is_killed():
     code = (
-        "import os, signal; from spml_core.executors import processes; pool = processes(1); "
+        "import os, signal; from spml_core.runs.executors import processes; pool = processes(1); "
         "print(pool.submit(os.getpid).result(), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     parent = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -274,7 +275,7 @@ def test_workers_end_with_a_parent_that_is_killed():
 def test_an_interrupt_ends_workers_and_starts_nothing_more(kill):
     """A terminal tells all processes of it, a kernel may be told alone. There is one traceback, the parent's."""
     code = (
-        "import os, signal, operator; from spml_core.executors import outcomes, processes\n"
+        "import os, signal, operator; from spml_core.runs.executors import outcomes, processes\n"
         "with processes(2) as pool:\n"
         "    print(pool.submit(os.getpid).result(), flush=True)\n"
         "    list(outcomes(operator.call, [signal.pause] * 5, pool))"

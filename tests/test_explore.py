@@ -18,11 +18,12 @@ from click.testing import CliRunner
 from matplotlib.mathtext import MathTextParser
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from spml_core import figures, methods, runner
+from spml_core import figures, methods
 from spml_core.cli import main
 from spml_core.explore import Panel, equations, labelwise, loss_lab
 from spml_core.explore.hyperparameters import Hyperparameters
 from spml_core.explore.training import Training
+from spml_core.headless import runner
 from spml_core.methods import Step, build
 from spml_core.runs import Experiment, Run
 

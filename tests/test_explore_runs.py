@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from spml_core import analysis, examples, finding, landscape, metrics, records, runner
+from spml_core import analysis, landscape, metrics
 from spml_core.explore import app, choosing, landscape_viewer, predictions, run_browser
 from spml_core.explore.choosing import NothingToShow, RunList
 from spml_core.explore.predictions import FILTERS, ORDERS
-from spml_core.runs import Experiment, run
+from spml_core.headless import runner
+from spml_core.runs import Experiment, record, run
+from spml_core.studies import examples
+from spml_core.studies import unobserved as finding
 
 SIZES = {"train": 80, "val": 40, "test": 20}
 ALPHAS = np.linspace(-1, 1, 5)
@@ -38,7 +41,7 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs(root):
     """By method."""
-    return {one.config["method"]: one for one in records.finished(root)}
+    return {one.config["method"]: one for one in record.finished(root)}
 
 
 def told(panel, kind):
@@ -229,7 +232,7 @@ def test_browser_walks_through_all_runs(root, runs):
         panel.list.select.value = one.path
         for other in (None, *(two for two in runs.values() if two != one)):
             panel.list.compare.value = other.path if other else ""
-            last = max(records.Run(r.path).history["epoch"].max() for r in panel.shown)
+            last = max(record.Run(r.path).history["epoch"].max() for r in panel.shown)
             assert panel.epoch.max == last and len(panel._drawn) == len(panel.shown)
     assert not panel.trouble.value
 

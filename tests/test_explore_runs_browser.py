@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks import browser as driver
-from spml_core import analysis, finding, landscape
+from spml_core import analysis, landscape
 from spml_core.runs import Experiment, run
+from spml_core.studies import unobserved as finding
 
 REASON = driver.missing()
 pytestmark = [

@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from spml_core.data import DataError, features, images, load, pixels, rowfile
+from spml_core.data import DataError, load
+from spml_core.data.files import features, images, pixels, rowfile
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "corel5k"
 SAMPLES = Path(sklearn.datasets.__file__).parent / "images"  # two photographs that come with scikit-learn

@@ -17,8 +17,10 @@ import pytest
 from click.testing import CliRunner
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from spml_core import __version__, kernels, notebooks, paths, runner
+from spml_core import __version__, paths
 from spml_core.cli import main
+from spml_core.headless import contract as notebooks
+from spml_core.headless import kernels, runner
 
 PARAMETERS = """
 runs_dir: str = "runs"

@@ -5,8 +5,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from spml_core import analysis, curves, finding
+from spml_core import analysis
 from spml_core.runs import Experiment, run
+from spml_core.studies import epochs as curves
+from spml_core.studies import unobserved as finding
 
 SIZES = {"train": 80, "val": 40, "test": 20}
 

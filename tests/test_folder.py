@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from spml_core.data import DataError, images, listing, load
-from spml_core.data import folder as folder_data
+from spml_core.data import DataError, listing, load
+from spml_core.data.files import images
+from spml_core.data.sets import folder as folder_data
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "corel5k"
 BLOCKS = np.array([[[200, 30, 40], [20, 180, 60]], [[30, 50, 220], [240, 240, 20]]], np.uint8)

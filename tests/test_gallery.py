@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from PIL import Image
 
-from spml_core import gallery
 from spml_core.cli import main
+from spml_core.headless import gallery
 
 
 class Page(HTMLParser):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spml_core import label_statistics
+from spml_core.analysis import label_statistics
 
 ROOT = Path(__file__).parents[1]
 TRACKED = ROOT / "data" / "draws" / "digits-single-positive-seed0.csv"

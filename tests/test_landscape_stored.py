@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from spml_core import landscape
-from spml_core.device import threads
 from spml_core.runs import Experiment, run
+from spml_core.train.device import threads
 
 STEPS = np.linspace(-1, 1, 5)
 

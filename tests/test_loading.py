@@ -10,8 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from spml_core import augment
-from spml_core.data import DataError, images, loading
+from spml_core.data import DataError
+from spml_core.data.files import images, loading
+from spml_core.train import augment
 
 CPU = torch.device("cpu")
 

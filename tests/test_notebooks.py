@@ -16,7 +16,8 @@ import pandas as pd
 import pytest
 from filelock import FileLock
 
-from spml_core import notebooks, runner
+from spml_core.headless import contract as notebooks
+from spml_core.headless import runner
 from spml_core.runs import Experiment, run_all
 
 ROOT = Path(__file__).parents[1]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from miniatures import nus_names, write_nus_arrays, write_nus_homepage, write_nus_list
 
-from spml_core.data import DataError, load, nuswide
+from spml_core.data import DataError, load
+from spml_core.data.sets import nuswide
 
 NUM = len(nuswide.CLASSES)
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from miniatures import write_open_images
 
-from spml_core.data import DataError, load, openimages
+from spml_core.data import DataError, load
+from spml_core.data.sets import openimages
 
 ROWS = [
     ("train", "000a", "/m/01", 1),

@@ -6,7 +6,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from spml_core import figures, methods, palette
+from spml_core import figures, methods
+from spml_core.figures import palette
 
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB
 VISION = {
@@ -39,7 +40,7 @@ def test_lab_of_known_colours():
 
 def test_every_method_has_its_look():
     without = [name for name in methods.names() if name not in palette.METHOD_COLORS]
-    assert not without, f"add label, colour and line of {', '.join(without)} to spml_core/palette.py"
+    assert not without, f"add label, colour and line of {', '.join(without)} to spml_core/figures/palette.py"
     looks = [(palette.METHOD_COLORS[m], palette.METHOD_LINES[m]) for m in palette.METHOD_COLORS]
     assert len(set(looks)) == len(looks)
     assert len(set(palette.METHOD_LABELS.values())) == len(looks)

@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 from spml_core.cli import main
-from spml_core.data import DataError, images, load, loading, pixels, rowfile
+from spml_core.data import DataError, load
+from spml_core.data.files import images, loading, pixels, rowfile
 
 SIZE, ROW = 8, 3 * 8 * 8
 
@@ -102,7 +103,7 @@ def test_killed_half_way_and_started_again(pictures, tmp_path):
     program = """
         import os, signal, sys
         from pathlib import Path
-        from spml_core.data import images, pixels, rowfile
+        from spml_core.data.files import images, pixels, rowfile
 
         pixels.BATCH, rowfile.FLUSHED, folder = 4, 1, Path(sys.argv[1])
         record, decode, number = rowfile._record, images.decode, []

@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from spml_core import data, notebooks, profiles, runner
+from spml_core import data
 from spml_core.cli import main
+from spml_core.headless import contract as notebooks
+from spml_core.headless import profiles, runner
 
 ROOT = Path(__file__).parents[1]
 TRAINS = """

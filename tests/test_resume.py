@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch import nn
 
-from spml_core import checkpoints, metrics, models, train
-from spml_core.checkpoints import Checkpoints
-from spml_core.data import digits, loading
+from spml_core import metrics, models, train
+from spml_core.data.files import loading
+from spml_core.data.sets import digits
 from spml_core.methods import Method, build
 from spml_core.runs import Experiment, run
-from spml_core.train import Training, fit
+from spml_core.train import Training, checkpoints, fit
+from spml_core.train.checkpoints import Checkpoints
 
 NUM, CLASSES = 20, 3
 PARAMS = {
@@ -322,11 +323,11 @@ def test_a_run_is_resumed_by_asking_for_it_again(tmp_path, monkeypatch, capfd, p
 
 
 def test_a_run_that_was_killed_while_writing_its_result(tmp_path, monkeypatch):
-    from spml_core import records
+    from spml_core.runs import record
 
     wanted = small_digits(monkeypatch)
     with monkeypatch.context() as patch:
-        interrupt(patch, records, "write_json", 2)
+        interrupt(patch, record, "write_json", 2)
         with pytest.raises(Interrupted):
             run(wanted, root=tmp_path / "a", progress=False)
     with monkeypatch.context() as patch:

@@ -24,10 +24,11 @@ from click.testing import CliRunner
 from miniatures import write_voc
 from PIL import Image
 
-from spml_core import checkpoints, experiment, losses, methods, metrics, models, protocols, train
+from spml_core import losses, methods, metrics, models, train
 from spml_core.cli import main
 from spml_core.data import labels
-from spml_core.runs import Experiment, Run, protocol, run, run_all, table
+from spml_core.runs import Experiment, Run, experiment, protocol, protocols, run, run_all, table
+from spml_core.train import checkpoints
 
 COLORS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 
@@ -169,7 +170,7 @@ def test_random_state_is_untouched(small, tmp_path):
 
 def test_linear_mode_on_frozen_features(small, tmp_path, monkeypatch):
     """Features are computed once and kept below the runs; making the backbone leaves the random state alone."""
-    from spml_core.data import features
+    from spml_core.data.files import features
 
     built = []
 
@@ -296,7 +297,7 @@ def test_every_field_was_asked_about():
 
 
 def test_pretrained_weights_are_in_the_key(small, key, monkeypatch):
-    from spml_core.data import features
+    from spml_core.data.files import features
 
     monkeypatch.setattr(features, "weights_id", lambda backbone: "one")
     scratch, one = key(small(backbone="resnet10t")), key(small(backbone="resnet10t", pretrained=True))
@@ -445,13 +446,13 @@ def test_interrupted_run_is_absent_and_trained_anew(small, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("file", ["save_file", "save_weights", "write_json"])
 def test_crash_while_writing_leaves_no_run(small, tmp_path, monkeypatch, file):
-    from spml_core import records
+    from spml_core.runs import record
 
     def fail(*args, **options):
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(records, file, fail)
+        patch.setattr(record, file, fail)
         with pytest.raises(OSError, match="disk full"):
             run(small(), root=tmp_path)
     assert [path.name for path in tmp_path.iterdir() if "-an-" in path.name] == []
@@ -783,7 +784,7 @@ def test_label_draw_is_that_of_the_protocol(small, tmp_path):
 
 
 def test_digits_by_default(tmp_path, monkeypatch):
-    from spml_core.data import digits
+    from spml_core.data.sets import digits
 
     monkeypatch.setattr(digits, "SIZES", {"train": 60, "val": 30, "test": 30})
     found = run(Experiment(epochs=1, accelerator="cpu"), root=tmp_path)

@@ -10,8 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from spml_core.cli import main
-from spml_core.data import DataError, Part, digits, labels, manifest, scheme
+from spml_core.data import DataError, Part, labels, manifest
+from spml_core.data import observe as scheme
 from spml_core.data.listing import Listing
+from spml_core.data.sets import digits
 from spml_core.runs import Experiment, Run, run
 
 ROOT = Path(__file__).parents[1]

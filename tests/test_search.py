@@ -17,10 +17,10 @@ import yaml
 from click.testing import CliRunner
 from test_runs import paint
 
-from spml_core import locks, search, space, train
+from spml_core import search, train
 from spml_core.cli import main
-from spml_core.runs import protocol
-from spml_core.search import Space, read
+from spml_core.runs import locks, protocol
+from spml_core.search import Space, read, space
 
 GRID = {"lr": [1e-3, 1e-2], "params.alpha": [0.1, 0.4]}
 

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from spml_core import losses, methods, metrics
-from spml_core.augment import augment, stack_views
 from spml_core.methods import Method, Step, build
 from spml_core.runs import Experiment
 from spml_core.train import Training, fit
+from spml_core.train.augment import augment, stack_views
 
 NEEDED = {"role": {"expected_positives": 2.0}, "en": {"expected_positives": 2.0}}
 LARGE_LOSS = ("ll_r", "ll_ct", "ll_cp")

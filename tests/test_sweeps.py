@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from spml_core import metrics, sweeps
+from spml_core import metrics
 from spml_core.methods import names, preset
-from spml_core.sweeps import (
+from spml_core.studies import sweep as sweeps
+from spml_core.studies.sweep import (
     above,
     band,
     curves,

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from spml_core import symptoms
-from spml_core.runs import Experiment
+from spml_core.runs import Experiment, symptoms
 
 
 @pytest.mark.parametrize(

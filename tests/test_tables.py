@@ -6,7 +6,8 @@ import json
 import pandas as pd
 import pytest
 
-from spml_core import figures, tables
+from spml_core import figures
+from spml_core.figures import tables
 
 TABLE = pd.DataFrame(
     {

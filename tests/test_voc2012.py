@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from miniatures import write_voc
 
-from spml_core.data import DataError, load, voc2012
+from spml_core.data import DataError, load
+from spml_core.data.sets import voc2012
 
 COLUMN = {name: c for c, name in enumerate(voc2012.CLASSES)}
 CAT, DOG = COLUMN["cat"], COLUMN["dog"]

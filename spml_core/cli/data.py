@@ -119,9 +119,10 @@ def prepare(name, root, options, runs_dir, size):
     """
     import time
 
-    from spml_core.data import DataError, pixels
+    from spml_core.data import DataError
+    from spml_core.data.files import pixels
+    from spml_core.data.files.rowfile import in_words
     from spml_core.data.listing import SPLITS, digest
-    from spml_core.data.rowfile import in_words
     from spml_core.paths import locate
 
     if "size" in (given := values(options)):

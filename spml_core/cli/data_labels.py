@@ -58,7 +58,7 @@ def labels(name, root, options, source, convention, images, nan, split, output, 
 
     Exit code: 0, or 1 if the label files of the data set are not as they must be, or 2 for wrong usage.
     """
-    from spml_core.data import scheme
+    from spml_core.data import observe as scheme
 
     try:
         options = label_options(options) | ({} if root is None else {"root": root})
@@ -91,7 +91,8 @@ def labels(name, root, options, source, convention, images, nan, split, output, 
 
 def _truth(name: str, options: dict):
     """Classes and truth; what is wrong with the data is no wrong usage."""
-    from spml_core.data import DataError, OptionError, check, loader, scheme
+    from spml_core.data import DataError, OptionError, check, loader
+    from spml_core.data import observe as scheme
 
     check(name, options, "read" if hasattr(loader(name), "read") else "load")
     try:
@@ -103,7 +104,7 @@ def _truth(name: str, options: dict):
 
 
 def _observe(num_pos, num_neg, drop, weights, **_):
-    from spml_core.data import scheme
+    from spml_core.data import observe as scheme
 
     if drop is not None:
         if (num_pos, num_neg, weights) != (None, None, None):
@@ -127,7 +128,8 @@ def _check_convention(name: str) -> None:
 
 def _imported(source, convention, images, nan, split, classes, parts):
     """Observed labels for each split that a file speaks of, and what is to be said of the file."""
-    from spml_core.data import DataError, manifest, scheme
+    from spml_core.data import DataError, manifest
+    from spml_core.data import observe as scheme
 
     path = locate(source)
     if path.suffix != ".npy" and not path.name.endswith(".gz") and _is_manifest(path):
@@ -177,7 +179,7 @@ def _is_manifest(path: Path) -> bool:
 
 
 def _report(name, classes, parts, observed) -> str:
-    from spml_core.label_statistics import summary
+    from spml_core.analysis.label_statistics import summary
 
     rows = [
         (
@@ -206,7 +208,8 @@ def _report(name, classes, parts, observed) -> str:
 def _write(output, convention, split, parts, observed, classes) -> None:
     import numpy as np
 
-    from spml_core.data import manifest, scheme
+    from spml_core.data import manifest
+    from spml_core.data import observe as scheme
 
     path = locate(output)
     path.parent.mkdir(parents=True, exist_ok=True)

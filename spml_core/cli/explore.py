@@ -33,7 +33,7 @@ def explore(app, options):
 
 
 def _lab(root) -> list[str]:
-    from spml_core.notebooks import NotebookError, find
+    from spml_core.headless.contract import NotebookError, find
 
     try:
         first = find()[0]

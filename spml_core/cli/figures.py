@@ -41,14 +41,14 @@ def figures(names, profile, parameters, jobs, force, output_dir, listing, only_g
     -p goes before the profile. Without NAME it reaches every notebook that declares the parameter.
     Exits with 1 when a notebook failed, with 2 when a name or a value is wrong (then nothing was executed).
     """
-    from spml_core.notebooks import NotebookError
+    from spml_core.headless.contract import NotebookError
 
     given = dict(parameters)
     if len(given) < len(parameters):
         raise click.UsageError("a parameter is given twice with -p")
     chosen = {"names": names, "parameters": given, "output_dir": output_dir, "profile": profile}
     try:
-        from spml_core import runner
+        from spml_core.headless import runner
 
         if listing:
             click.echo("\n\n".join(map(_describe, runner.plan(**chosen))))
@@ -95,14 +95,14 @@ def _report(results) -> None:
 
 
 def _held(claims) -> str:
-    from spml_core.claims import NOT_JUDGED
+    from spml_core.figures.claims import NOT_JUDGED
 
     judged = [claim["verdict"] for claim in claims if claim["verdict"] != NOT_JUDGED]
     return f"{judged.count('holds')} of {len(judged)} hold" if judged else "-"
 
 
 def _describe(run) -> str:
-    from spml_core import notebooks
+    from spml_core.headless import contract as notebooks
 
     took = "" if run.last_seconds is None else f", last run {run.last_seconds:g} s"
     about = [("state", run.state() + took)]

@@ -31,8 +31,8 @@ def search(space, changes, name, trials, jobs, storage, runs_dir):
     """
     from contextlib import nullcontext
 
-    from spml_core import executors
     from spml_core import search as library
+    from spml_core.runs import executors
 
     try:
         plan = library.read(space, values(changes), name)

@@ -79,10 +79,9 @@ def train(
     """
     from contextlib import nullcontext
 
-    from spml_core import executors
     from spml_core.data import DataError, OptionError
-    from spml_core.distributed import rank, world_size
-    from spml_core.runs import Experiment, run_all
+    from spml_core.runs import Experiment, executors, run_all
+    from spml_core.train.distributed import rank, world_size
 
     try:
         fields["observe"] = _observe(drop, draw_weights, manifest)
@@ -136,9 +135,11 @@ def _fields(protocol: str | None, preset: str | None, data, others, fields: dict
     """Of an experiment: what a paper says, below what the preset does, below what the command line does."""
     import dataclasses
 
-    from spml_core import protocols, runs, space, words
+    from spml_core import runs, words
     from spml_core.data.labels import PROTOCOLS
     from spml_core.methods.presets import DATASETS
+    from spml_core.runs import protocols
+    from spml_core.search import space
 
     given = {name: value for name, value in fields.items() if value is not None}
     known = [f.name for f in dataclasses.fields(runs.Experiment)]
@@ -184,10 +185,11 @@ def _explained(experiment, protocol: str | None, given: dict) -> str:
     """A line for each field: its effective value, and where that is from."""
     import dataclasses
 
-    from spml_core import data, distributed, protocols
-    from spml_core.device import precision_on
-    from spml_core.records import to_json
-    from spml_core.runs import Experiment
+    from spml_core import data
+    from spml_core.runs import Experiment, protocols
+    from spml_core.runs.record import to_json
+    from spml_core.train import distributed
+    from spml_core.train.device import precision_on
 
     full, plain, rows = experiment.resolved(), Experiment(), []
     published = {}

@@ -159,7 +159,7 @@ def loader(name: str):
     from importlib import import_module
 
     check_name(name)
-    return import_module(f"spml_core.data.{name}")
+    return import_module(f"spml_core.data.sets.{name}")
 
 
 def _function(name: str, function: str) -> Callable:

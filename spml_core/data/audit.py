@@ -15,7 +15,7 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from spml_core import words
-from spml_core.data import images, table
+from spml_core.data.files import images, table
 from spml_core.data.listing import SPLITS, Listing
 
 LEAK = 0.01  # share of the val or test images that may also be train images before results are wrong, not just odd

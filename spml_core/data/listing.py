@@ -16,7 +16,8 @@ import torch
 from tqdm.auto import tqdm
 
 from spml_core import words
-from spml_core.data import DataError, Dataset, OptionError, Part, images, labels, loading
+from spml_core.data import DataError, Dataset, OptionError, Part, labels
+from spml_core.data.files import images, loading
 from spml_core.paths import locate
 
 SPLITS = ("train", "val", "test")
@@ -226,7 +227,7 @@ def assemble(
     if backbone is None:
         inputs, origin = _pixels(paths, list(digests.values()), size, cache_dir, prepared)
     else:
-        from spml_core.data import features
+        from spml_core.data.files import features
 
         weights = features.weights_id(backbone)
         spare = [path for path in listing.left_out if path.is_file()]
@@ -296,7 +297,7 @@ def digest(paths: Sequence[Path], cache_dir: Path) -> dict[Path, str]:
 def _pixels(paths, digests, size: int, cache_dir: Path, prepared: bool):
     """The pixels, and where they are from, in words."""
     if prepared:
-        from spml_core.data import pixels
+        from spml_core.data.files import pixels
 
         found = pixels.find_file(digests, size, cache_dir)
         if found is not None:

@@ -12,9 +12,9 @@ import ipywidgets as widgets
 import traitlets
 
 from spml_core import figures, methods
-from spml_core.experiment import Experiment
 from spml_core.explore.panel import WIDE, choice
-from spml_core.records import Run
+from spml_core.runs.experiment import Experiment
+from spml_core.runs.record import Run
 
 # Columns of the list: what is shown above them, their width, whether their numbers are right-aligned.
 COLUMNS = {

@@ -18,7 +18,7 @@ from spml_core.explore.choosing import NothingToShow, changes, name_of
 from spml_core.explore.panel import Panel, choice, slider
 from spml_core.landscape import Landscape
 from spml_core.paths import locate
-from spml_core.records import Run
+from spml_core.runs.record import Run
 
 MESH = 25  # points of the drawn mesh along a side, whatever was computed; a cut has them all
 LOSSES = {"own": "the method's own loss", "full_bce": "full-label BCE"}

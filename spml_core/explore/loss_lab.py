@@ -13,8 +13,7 @@ import ipywidgets as widgets
 import numpy as np
 import pandas as pd
 
-from spml_core import figures, methods, records
-from spml_core.experiment import Experiment
+from spml_core import figures, methods
 from spml_core.explore import equations, labelwise
 from spml_core.explore.curves import (
     CLOCKED,
@@ -34,7 +33,9 @@ from spml_core.explore.hyperparameters import Hyperparameters
 from spml_core.explore.panel import Panel, choice, slider
 from spml_core.explore.training import Training
 from spml_core.methods import Step
-from spml_core.records import Run
+from spml_core.runs import record
+from spml_core.runs.experiment import Experiment
+from spml_core.runs.record import Run
 
 NUM_EPOCHS = 10  # of a training on digits
 RANKING = ("em_apl", "en", "epr", "ll_cp", "ll_ct", "ll_r")
@@ -354,7 +355,7 @@ class LossLab(Panel):
         self.told_to_user.value = (
             f"Trained: test mAP {found:.1f} %, in <code>{html.escape(run.path.name)}</code>"
         )
-        table = records.table(self.runs)
+        table = record.table(self.runs)
         table["parameters"] = [self._differences(one) for one in self.runs]
         columns = ["method", "parameters", "seed", "val_map", "test_map", "best_epoch"]
         shown = table[columns].to_html(index=False, border=0, float_format="{:.1f}".format, justify="left")

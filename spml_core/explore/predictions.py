@@ -13,14 +13,16 @@ import ipywidgets as widgets
 import numpy as np
 from scipy.special import expit, log_expit
 
-from spml_core import examples, figures, metrics, records
+from spml_core import figures, metrics
 from spml_core.data import Dataset
-from spml_core.data.pictures import pictures
-from spml_core.experiment import Experiment
+from spml_core.data.files.pictures import pictures
 from spml_core.explore.choosing import NONE, RunList, names_of
 from spml_core.explore.panel import Panel, cell, choice, slider
 from spml_core.paths import locate
-from spml_core.records import Run
+from spml_core.runs import record
+from spml_core.runs.experiment import Experiment
+from spml_core.runs.record import Run
+from spml_core.studies import examples
 
 SPLITS = {"val": "validation images", "test": "test images"}
 # Filters: words, and whether they need annotated labels, which test images do not have.
@@ -172,7 +174,7 @@ class Predictions(Panel):
 
     def __init__(self, root, runs, compare, dataset, data_root, split, show, order, labels):
         self.root, self._given, self._labels, self._data_root = root, runs is not None, labels, data_root
-        known = [*runs] if self._given else records.finished(root)
+        known = [*runs] if self._given else record.finished(root)
         self.list = RunList(known, known[0] if self._given and known else None, compare, alike=same_images)
         self._datasets, self._scores, self._pictures = {}, {}, {}
         if dataset is not None:

@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from spml_core import analysis, figures, finding, methods, records
+from spml_core import analysis, figures, methods
 from spml_core.analysis import Buckets, or_undefined
 from spml_core.explore.choosing import NONE, RunList, names_of
 from spml_core.explore.panel import Panel, cell, choice, slider
-from spml_core.records import Run
+from spml_core.runs import record
+from spml_core.runs.record import Run
+from spml_core.studies import unobserved as finding
 
 NUM_BINS = 25  # of histograms and buckets
 MIN_COUNT = 10  # buckets with fewer missing labels are faded
@@ -120,7 +122,7 @@ class RunBrowser(Panel):
 
     def __init__(self, root, runs, compare, epoch, threshold, class_name):
         self.root, self._given = root, runs is not None
-        known = [*runs] if self._given else records.finished(root)
+        known = [*runs] if self._given else record.finished(root)
         self.list = RunList(known, known[0] if self._given and known else None, compare)
         self._measured, self._drawn, self._shown = {}, [], None
         self.class_name = choice("class", [("all classes", NONE)])
@@ -344,7 +346,7 @@ class RunBrowser(Panel):
     def _look_again(self):
         with self.at_once():
             self._measured.clear()
-            found, other = records.finished(self.root), self.list.other
+            found, other = record.finished(self.root), self.list.other
             self.list.replace(found, None, other if other in found else None)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
 
-from spml_core import executors
-from spml_core.experiment import Experiment
 from spml_core.paths import locate
+from spml_core.runs import executors
+from spml_core.runs.experiment import Experiment
 
 END_SECONDS = 5  # what a process gets to end by itself
 

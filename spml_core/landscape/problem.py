@@ -15,7 +15,7 @@ from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from spml_core import methods, models
-from spml_core.data import loading
+from spml_core.data.files import loading
 from spml_core.methods import Step
 from spml_core.runs import Experiment, Run
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from spml_core.device import threads
 from spml_core.landscape.flatness import mean_rise, width
 from spml_core.landscape.hessian import Curvature, curvature
 from spml_core.landscape.problem import Problem, of_run
 from spml_core.landscape.sweep import Landscape, line, surface
 from spml_core.runs import Run
+from spml_core.train.device import threads
 
 
 class Around:

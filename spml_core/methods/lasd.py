@@ -25,8 +25,8 @@ class LASD(Method):
         gamma_pos, gamma_neg: >= 0, focusing.
         alpha: >= 0, weight of the consistency term; 0 asks for one view only.
 
-    The source leaves open the augmentations (ours: `spml_core.augment`), and whether k is known; it sums over classes,
-    we take the mean over N*C of both terms, which keeps their ratio.
+    The source leaves open the augmentations (ours: `spml_core.train.augment`), and whether k is known; it sums over
+    classes, we take the mean over N*C of both terms, which keeps their ratio.
     """
 
     def __init__(

@@ -1,0 +1,63 @@
+"""The folder of a data set, before anything in it is read: is it there, and what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from spml_core import words
+from spml_core.data import DataError, OptionError
+from spml_core.data.files import images
+from spml_core.paths import locate, project_root
+
+SHOWN = 12  # names of a folder in a message
+DEEP = 2  # folders below the one given in which label files are looked for
+
+
+def find(root: str | Path, expected: str) -> Path:
+    """The folder `root`; a relative one starts at the project root.
+
+    Args:
+        expected: how it should look, a sentence.
+
+    Raises:
+        OptionError: there is no such folder, it is a file, or it is empty.
+    """
+    folder = locate(root)
+    if not folder.exists():
+        here = Path.cwd() / Path(root).expanduser()
+        found = f" {here} does: give it whole." if here.exists() else ""
+        start = (
+            "" if Path(root).expanduser().is_absolute() else f" A relative path starts at {project_root()}."
+        )
+        raise OptionError(f"{folder} does not exist; give --root FOLDER.{start}{found}")
+    if not folder.is_dir():
+        raise OptionError(f"{folder} is a file, not a folder; give --root FOLDER. {expected}")
+    try:
+        first = next(folder.iterdir(), None)
+    except PermissionError as error:
+        raise OptionError(f"{folder} may not be read ({error})") from None
+    if first is None:
+        raise OptionError(f"{folder} is empty; give --root FOLDER. {expected}")
+    return folder
+
+
+def require_files(root: Path, files: Sequence[Path], expected: str) -> None:
+    """Raise `DataError` with all label files that are not there, how the folder should look, and what is in it."""
+    if absent := [file for file in files if not file.is_file()]:
+        what = f"{words.count(len(absent), 'label file')} {'is' if len(absent) == 1 else 'are'}"
+        named = images.listing([str(file) for file in absent])
+        raise DataError(f"{what} missing:{named}\n{expected}\n{contents(root, absent[0])}")
+
+
+def contents(root: Path, wanted: Path | None = None) -> str:
+    """What is in a folder, and which folder near it has the file that was looked for."""
+    names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in root.iterdir())
+    text = f"{root} holds {words.listed(names, SHOWN) or 'nothing'}."
+    if wanted is None:
+        return text
+    relative = wanted.relative_to(root)
+    below = (path for depth in range(1, DEEP + 1) for path in sorted(root.glob(f"{'*/' * depth}{relative}")))
+    folders = [*(path.parents[len(relative.parts) - 1] for path in below)]
+    folders += [parent for parent in list(root.parents)[:DEEP] if (parent / relative).is_file()]
+    return f"{text} Is it {folders[0]} that you mean?" if folders else text

@@ -1,0 +1,155 @@
+"""What an experiment says about its labels, `Experiment.observe`, and the labels that this gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from spml_core import words
+from spml_core.data import DataError, Part, check_name, draw_together, labels, load, manifest
+
+FORM = (
+    "observe is (num_pos, num_neg), each >= 0 or -1 for all; or {'drop': ratio}; or {'num_pos': 1, 'weights': "
+    "'inverse_frequency'}, a preset or a number per class; or {'manifest': path}"
+)
+
+
+def check(observe) -> tuple[int, int] | dict:
+    """`observe` in one form: a tuple of counts, or a dictionary. A manifest is read once for its SHA-256.
+
+    Raises:
+        ValueError: none of the forms, or a value out of range; a manifest that is not there, or has another SHA-256
+            than the one named beside it.
+    """
+    if isinstance(observe, Sequence) and not isinstance(observe, str) and len(observe) == 2:
+        if all(isinstance(n, int | np.integer) and n >= -1 for n in observe):
+            return tuple(map(int, observe))
+    elif isinstance(observe, Mapping) and set(observe) == {"drop"}:
+        labels.num_kept([], observe["drop"])
+        return dict(observe)
+    elif isinstance(observe, Mapping) and "weights" in observe and set(observe) <= {"num_pos", "weights"}:
+        weights, num_pos = observe["weights"], observe.get("num_pos", 1)
+        plain = weights if isinstance(weights, str) else np.array(weights, float).reshape(-1).tolist()
+        if isinstance(num_pos, int):
+            labels.biased(
+                np.zeros((0, 1 if plain is weights else len(plain))), plain, num_pos
+            )  # raises if they cannot be
+            return {"num_pos": num_pos, "weights": plain}
+    elif isinstance(observe, Mapping) and "manifest" in observe and set(observe) <= {"manifest", "sha256"}:
+        found = manifest.identify(observe["manifest"])
+        if observe.get("sha256", found) != found:
+            raise DataError(
+                f"{observe['manifest']} has changed: its SHA-256 is {found}, not {observe['sha256']}"
+            )
+        return {"manifest": str(observe["manifest"]), "sha256": found}
+    raise ValueError(f"{FORM}; got {observe!r}")
+
+
+def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
+    """Classes and truth of a data set, without a look at its images where its loader can do so.
+
+    Args:
+        name, options: as of `data.load`.
+
+    Returns:
+        The classes, and for each split a `Part` whose inputs are None.
+
+    Raises:
+        DataError: as `data.load`.
+    """
+    from importlib import import_module
+    from inspect import signature
+
+    check_name(name)
+    read = getattr(import_module(f"spml_core.data.sets.{name}"), "read", None)
+    if read is None:
+        found = load(name, **options)
+        return found.classes, {k: replace(part, inputs=None) for k, part in found.parts.items()}
+    try:
+        signature(read).bind(**options)
+    except TypeError as error:
+        raise DataError(
+            f"data set {name!r}: {error}. It takes: {', '.join(signature(read).parameters)}."
+        ) from None
+    listing = read(**options)
+    if listing.problems:
+        raise DataError("\n".join(listing.problems))
+    splits, ids = np.array(listing.splits), np.array(listing.ids, object)
+    parts = {}
+    for split in ("train", "val", "test"):
+        rows = np.flatnonzero(splits == split)
+        if len(rows):
+            known = None if listing.known is None else listing.known[rows]
+            source = rows if listing.divided and split != "test" else None
+            parts[split] = Part(None, listing.full[rows], tuple(ids[rows]), known, source)
+    return tuple(listing.classes), parts
+
+
+def draw(
+    observe, parts: Mapping[str, Part], classes: Sequence[str], seed: int, protocol: str
+) -> dict[str, np.ndarray]:
+    """Observed labels of "train" and, where there is one, "val", as a checked `observe` says.
+
+    Args:
+        seed, protocol: of the draw, see `labels.observe`; a biased draw is always per image, and a manifest is not
+            drawn. Presets of weights are counted on the training images.
+
+    Returns:
+        For each of these splits (N, C) int8 in {1, 0, -1}.
+
+    Raises:
+        ValueError: as the functions of `labels`.
+        DataError: a manifest that does not fit the data set, or says of a label what its truth denies.
+    """
+    wanted = {split: parts[split] for split in ("train", "val") if split in parts}
+    if isinstance(observe, dict) and "manifest" in observe:
+        read = manifest.read(observe["manifest"], classes)
+        return {split: agreeing(read.rows(part.ids, split), part, classes) for split, part in wanted.items()}
+    if isinstance(observe, dict) and isinstance(observe.get("weights"), str):
+        observe = observe | {"weights": labels.class_weights(parts["train"].full, observe["weights"])}
+    if "val" not in wanted:
+        return {"train": _draw(observe, parts["train"], seed, protocol)}
+    return draw_together(lambda part: _draw(observe, part, seed, protocol), wanted)
+
+
+def _draw(observe, part: Part, seed: int, protocol: str) -> np.ndarray:
+    images = {"ids": part.ids, "known": part.known, "seed": seed}
+    if isinstance(observe, tuple):
+        return labels.observe(part.full, *observe, protocol=protocol, **images)
+    if "drop" in observe:
+        return labels.drop(part.full, observe["drop"], protocol=protocol, **images)
+    return labels.biased(part.full, observe["weights"], observe["num_pos"], **images)
+
+
+def agreeing(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.ndarray:
+    """`observed` itself, if labels that somebody else drew agree with the truth where it is known.
+
+    Raises:
+        DataError: they do not; the first image and class are named.
+    """
+    wrong = (observed != 0) & ((observed == 1) != (part.full == 1))
+    if part.known is not None:
+        wrong &= part.known
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        said, truth = ("positive", "absent") if observed[row, column] == 1 else ("negative", "present")
+        raise DataError(
+            f"{words.count(int(wrong.sum()), 'observed label')} against the data set, the first at image "
+            f"{part.ids[row]}: class {classes[column]!r} is {said} in the manifest and {truth} in the truth"
+        )
+    return observed
+
+
+def write_manifest(path, parts: Mapping[str, Part], observed: Mapping[str, np.ndarray], classes) -> str:
+    """`manifest.write` for all parts in order; nothing is observed of a part not in `observed`. Returns the SHA-256.
+
+    Where training images stand in for validation images (`data.with_train_as_val`), they are written once.
+    """
+    if "val" in parts and parts["val"].ids == parts["train"].ids:
+        parts = {split: part for split, part in parts.items() if split != "val"}
+    rows = [observed.get(split, np.zeros(part.full.shape, np.int8)) for split, part in parts.items()]
+    ids = [image for part in parts.values() for image in part.ids]
+    splits = [split for split, part in parts.items() for _ in part.ids]
+    return manifest.write(path, ids, splits, np.concatenate(rows), classes)

@@ -1,0 +1,144 @@
+"""`coco2014`: MS-COCO 2014 as 80-class multi-label data (Lin et al., ECCV 2014)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from spml_core import words
+from spml_core.data import DataError, Dataset
+from spml_core.data.files import images
+from spml_core.data.files.place import find, require_files
+from spml_core.data.listing import (
+    POLICIES,
+    Listing,
+    assemble,
+    check_choice,
+    complete,
+    find_extra,
+    finish,
+)
+
+# In the order of the official category list (ids 1..90 with gaps).
+NAMES = """
+person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, fire hydrant, stop sign,
+parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, bear, zebra, giraffe, backpack, umbrella, handbag,
+tie, suitcase, frisbee, skis, snowboard, sports ball, kite, baseball bat, baseball glove, skateboard, surfboard,
+tennis racket, bottle, wine glass, cup, fork, knife, spoon, bowl, banana, apple, sandwich, orange, broccoli, carrot,
+hot dog, pizza, donut, cake, chair, couch, potted plant, bed, dining table, toilet, tv, laptop, mouse, remote,
+keyboard, cell phone, microwave, oven, toaster, sink, refrigerator, book, clock, vase, scissors, teddy bear,
+hair drier, toothbrush
+"""
+CLASSES = tuple(name.strip() for name in NAMES.split(","))
+KEPT = {"images", "annotations", "categories", "id", "image_id", "category_id", "file_name", "name"}
+SIZES = {"train": 82_783, "test": 40_504}  # images, as published,
+ANNOTATED = {"train": 82_081, "test": 40_137}  # and those of them that have an annotation
+EXPECTED = (
+    "Expected: annotations/instances_train2014.json, annotations/instances_val2014.json, train2014/ and val2014/. "
+    "See data/README.md."
+)
+
+
+def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = False) -> Listing:
+    """Read the instance annotations: train2014 is divided into train and val (80/20), val2014 is the test set.
+
+    A class is present where an image has an object of it, crowds included. Category ids are mapped by name. Rows are
+    sorted by image id *as text* (9 after 581921), the order of the published draws and splits. Of the 82,783 / 40,504
+    images, 82,081 / 40,137 have an annotation; the papers use those.
+
+    Args:
+        root: the folder with annotations/, train2014/ and val2014/; a relative one starts at the project root.
+        unlabeled: images without annotation: "drop" before the division (as published), "keep", or "error".
+        allow_missing: leave out images whose file is missing.
+
+    Raises:
+        DataError: missing or unreadable files, other categories than the 80, annotations that point nowhere.
+    """
+    root = find(root, EXPECTED)
+    check_choice("unlabeled", unlabeled, POLICIES)
+    files = {f: root / "annotations" / f"instances_{f}2014.json" for f in ("train", "val")}
+    require_files(root, list(files.values()), EXPECTED)
+    paths, ids, splits, tables, counts, dropped = [], [], [], [], {}, []
+    for phase in tqdm(files, "read annotations", unit=" files", leave=False, disable=None):
+        names, full = _matrix(files[phase])
+        split = {"train": "train", "val": "test"}[phase]
+        annotated = full.any(1)
+        counts[split] = f"{len(names)} images, {annotated.sum()} annotated"
+        order = sorted(range(len(names)), key=lambda n: str(names[n][0]))
+        for n in order:
+            path = root / f"{phase}2014" / names[n][1]
+            if unlabeled == "drop" and not annotated[n]:
+                dropped.append(path)
+                continue
+            paths.append(path)
+            ids.append(str(names[n][0]))
+            splits.append(split)
+        tables.append(full[[n for n in order if annotated[n] or unlabeled != "drop"]])
+
+    listing = Listing(
+        name="coco2014",
+        classes=CLASSES,
+        paths=paths,
+        ids=ids,
+        splits=splits,
+        full=np.concatenate(tables),
+        notes={"annotations": counts, "unannotated_dropped": len(dropped)},
+        extra=find_extra([root / "train2014", root / "val2014"], [*paths, *dropped]),
+    )
+    complete(listing, **(ANNOTATED if unlabeled == "drop" else SIZES))
+    return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
+
+
+def load(
+    root: str | Path,
+    *,
+    size: int = 448,
+    backbone: str | None = None,
+    cache_dir: str | Path = "runs/cache",
+    unlabeled: str = "drop",
+    allow_missing: bool = False,
+) -> Dataset:
+    """`read`, then `listing.assemble`."""
+    listing = read(root, unlabeled=unlabeled, allow_missing=allow_missing)
+    return assemble(listing, size=size, backbone=backbone, cache_dir=cache_dir)
+
+
+def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
+    """(image id, file name) of every image in the file, and the (N, 80) int8 labels."""
+
+    def lean(record: dict) -> dict:  # outlines and captions would take gigabytes
+        return {key: value for key, value in record.items() if key in KEPT}
+
+    try:
+        with open(file, encoding="utf-8") as text:
+            content = json.load(text, object_hook=lean)
+        categories = {entry["id"]: entry["name"] for entry in content["categories"]}
+        names = [(entry["id"], entry["file_name"]) for entry in content["images"]]
+        objects = [(entry["image_id"], entry["category_id"]) for entry in content["annotations"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{file} is not a COCO instances file ({type(error).__name__}: {error}). {EXPECTED}"
+        ) from None
+    if set(categories.values()) != set(CLASSES):
+        strange = sorted(set(categories.values()) ^ set(CLASSES))
+        raise DataError(
+            f"{file} has {len(categories)} categories, COCO has {len(CLASSES)}; in one of them only: "
+            f"{', '.join(strange[:10])}"
+        )
+    row = {image: n for n, (image, _) in enumerate(names)}
+    if len(row) < len(names):
+        raise DataError(f"{file} lists {len(names)} images, but only {len(row)} different ids")
+    lost = [pair for pair in objects if pair[0] not in row or pair[1] not in categories]
+    if lost:
+        shown = images.listing([f"image {image}, category {category}" for image, category in lost])
+        raise DataError(
+            f"{file}: {words.count(len(lost), 'annotation')} of images or categories that it does not list:{shown}"
+        )
+    place = {category: CLASSES.index(name) for category, name in categories.items()}
+    full = np.zeros((len(names), len(CLASSES)), np.int8)
+    for image, category in objects:
+        full[row[image], place[category]] = 1
+    return names, full

@@ -1,0 +1,164 @@
+"""`voc2012`: PASCAL VOC 2012 classification, 20 classes (Everingham et al., 2012)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from spml_core import words
+from spml_core.data import DataError, Dataset
+from spml_core.data.files import images
+from spml_core.data.files.place import contents, find, require_files
+from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
+from spml_core.paths import locate
+
+NAMES = (
+    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant "
+    "sheep sofa train tvmonitor"
+)
+CLASSES = tuple(NAMES.split())
+DIFFICULT = ("negative", "ignore", "positive")
+SIZES = {"train": 5_717, "test": 5_823}  # images, as published
+EXPECTED = (
+    "Expected: VOCdevkit/VOC2012 with ImageSets/Main/{train,val}.txt, ImageSets/Main/<class>_{train,val}.txt and "
+    "JPEGImages/. See data/README.md."
+)
+
+
+def read(
+    root: str | Path,
+    *,
+    difficult: str = "negative",
+    unlabeled: str = "error",
+    allow_missing: bool = False,
+    download: bool = False,
+) -> Listing:
+    """Read the class files: official train (5,717) is divided into 4,574 train and 1,143 val, official val is test.
+
+    Rows are sorted by image id. A class file holds 1 (present), -1 (absent) or 0 (only difficult objects).
+
+    Args:
+        root: VOCdevkit/VOC2012, or one of the two folders above it; a relative one starts at the project root.
+        difficult: what 0 becomes: "negative" (as in the SPML papers), "ignore" (unknown, as in the official
+            evaluation), or "positive".
+        unlabeled: images without a positive label: "error", "drop" or "keep".
+        allow_missing: leave out images whose file is missing.
+        download: fetch the 2 GB archive with torchvision into `root` if it is not there.
+
+    Raises:
+        DataError: missing class files, or rows that are not as described, all of them together.
+    """
+    if download:
+        _download(locate(root))
+    root = find(root, EXPECTED)
+    check_choice("difficult", difficult, DIFFICULT)
+    base = _base(root)
+    lists = base / "ImageSets" / "Main"
+    phases = {"train": "train", "val": "test"}
+    require_files(
+        base,
+        [lists / f"{name}{phase}.txt" for phase in phases for name in ("", *(f"{c}_" for c in CLASSES))],
+        EXPECTED,
+    )
+    ids, splits, tables, faults = [], [], [], []
+    for phase, split in phases.items():
+        own = sorted(
+            line.split()[0] for line in (lists / f"{phase}.txt").read_text().splitlines() if line.strip()
+        )
+        columns = [_column(lists / f"{name}_{phase}.txt", own, faults) for name in CLASSES]
+        tables.append(np.stack(columns, 1))
+        ids += own
+        splits += [split] * len(own)
+    if faults:
+        raise DataError(
+            f"{words.count(len(faults), 'fault')} in the class files below {lists}:{images.listing(faults)}"
+        )
+
+    table = np.concatenate(tables)  # (N, 20) in {1, 0, -1}
+    unsure = table == 0
+    full = ((table == 1) | (unsure & (difficult == "positive"))).astype(np.int8)
+    only = [ids[n] for n in np.flatnonzero(unsure.any(1) & ~(table == 1).any(1))]
+    paths = [base / "JPEGImages" / f"{name}.jpg" for name in ids]
+    listing = Listing(
+        name="voc2012",
+        classes=CLASSES,
+        paths=paths,
+        ids=ids,
+        splits=splits,
+        full=full,
+        known=~unsure if difficult == "ignore" else None,
+        options={"difficult": difficult},
+        notes={
+            "difficult_labels": int(unsure.sum()),
+            "only_difficult": {"count": len(only), "first": only[: images.SHOWN]},
+        },
+        extra=find_extra([base / "JPEGImages"], paths),
+    )
+    complete(listing, **SIZES)
+    return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
+
+
+def load(
+    root: str | Path,
+    *,
+    size: int = 448,
+    backbone: str | None = None,
+    cache_dir: str | Path = "runs/cache",
+    difficult: str = "negative",
+    unlabeled: str = "error",
+    allow_missing: bool = False,
+    download: bool = False,
+) -> Dataset:
+    """`read`, then `listing.assemble`."""
+    listing = read(
+        root, difficult=difficult, unlabeled=unlabeled, allow_missing=allow_missing, download=download
+    )
+    return assemble(listing, size=size, backbone=backbone, cache_dir=cache_dir)
+
+
+def _base(root: Path) -> Path:
+    for base in (root, root / "VOC2012", root / "VOCdevkit" / "VOC2012"):
+        if (base / "ImageSets" / "Main").is_dir():
+            return base
+    raise DataError(
+        f"no VOC2012 in {root}: there is no ImageSets/Main. {EXPECTED}\n"
+        f"{contents(root, root / 'ImageSets' / 'Main' / 'train.txt')}"
+    )
+
+
+def _column(file: Path, ids: list[str], faults: list[str]) -> np.ndarray:
+    """Values of one class in the order of `ids`; what is wrong goes to `faults`."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) != 2 or fields[1] not in ("1", "0", "-1"):
+            faults.append(f"{file.name}, line {number}: {line!r} is not an image id and 1, 0 or -1")
+        elif fields[0] in found:
+            faults.append(f"{file.name}, line {number}: image {fields[0]} a second time")
+        else:
+            found[fields[0]] = int(fields[1])
+    listed = file.name.rpartition("_")[2]
+    if absent := sorted(set(ids) - set(found)):
+        faults.append(
+            f"{file.name}: no row for {words.count(len(absent), 'image')} of {listed}, the first {absent[0]}"
+        )
+    if strange := sorted(set(found) - set(ids)):
+        number = words.count(len(strange), "image")
+        faults.append(f"{file.name}: {number} that {listed} has not, the first {strange[0]}")
+    return np.array([found.get(name, -1) for name in ids], np.int8)
+
+
+def _download(root: Path) -> None:
+    from torchvision.datasets import VOCDetection
+
+    try:
+        VOCDetection(str(root), year="2012", image_set="trainval", download=True)
+    except Exception as error:  # network, disk and archive errors come as many types
+        raise DataError(
+            f"VOC 2012 could not be downloaded into {root} ({type(error).__name__}: {error}). Fetch "
+            "VOCtrainval_11-May-2012.tar from the VOC 2012 home page by other means, unpack it there, and leave "
+            "download out."
+        ) from error

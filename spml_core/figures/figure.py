@@ -1,0 +1,233 @@
+"""Figures and tables that go into a paper as they are: venue sizes, captions, files that do not change without reason.
+
+figures.use("icml")                                        once a notebook; without it, IJCAI
+fig, ax = figures.subplots()
+ax.plot(x, y, **figures.style("gr"))
+save_figure(fig, "07a-wasserstein", frame, figures_dir, caption="...", context=context(runs), source="GR Fig 3a")
+save_table(frame, "03a-benchmark", figures_dir, caption="...", context=context(runs), source="GR Table 2")
+save_headline("07-distinguishability", numbers, figures_dir, claims=[Claim(...)])
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Collection, Iterable
+from pathlib import Path, PureWindowsPath
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib import font_manager
+from matplotlib.figure import Figure
+from tueplots import axes, figsizes, fontsizes
+
+from spml_core.figures.tables import write_caption, write_csv
+from spml_core.paths import locate
+
+FONT = (
+    "STIXGeneral"  # ships with matplotlib and looks like Times: nothing to install, the same file everywhere
+)
+# Column and text width in inches and whose font sizes: venues that tueplots lacks, from their style files.
+OWN_VENUES = {"ijcai2024": (3.375, 7.0, "aaai2024"), "ieee": (3.5, 7.16, "icml2024")}
+WIDTHS = ("column", "text")
+EXTRA_FORMATS = ("svg",)
+_chosen = {"venue": "ijcai2024", "formats": (), "font": FONT, "font_asked": FONT}
+
+
+def venues() -> list[str]:
+    """Names that `use` and `subplots` know. A name without its year means the latest year."""
+    sized = {re.sub("_(half|full)$", "", name) for name in dir(figsizes)}
+    return sorted(
+        {name for name in sized if re.fullmatch(r"[a-z]+\d{4}", name)} & set(dir(fontsizes)) | {*OWN_VENUES}
+    )
+
+
+def use(venue: str = "ijcai2024", formats: Collection[str] = (), font: str = FONT) -> None:
+    """Set what all following figures of this session are made for.
+
+    Args:
+        venue: "ijcai2024", "icml", "neurips", "cvpr", "ieee", ...: see `venues`.
+        formats: written besides PDF and PNG: "svg".
+        font: family of all text. One that is not installed is replaced by STIX, with a warning, and both names are
+            written beside each figure.
+
+    Raises:
+        ValueError: unknown venue or format.
+    """
+    if unknown := sorted(set(formats) - set(EXTRA_FORMATS)):
+        raise ValueError(
+            f"unknown format {unknown[0]!r}: besides pdf and png there is {', '.join(EXTRA_FORMATS)}"
+        )
+    installed = font in font_manager.get_font_names()
+    if not installed:
+        warnings.warn(
+            f"font {font!r} is not installed: figures use {FONT}, which looks like Times", stacklevel=2
+        )
+    used = font if installed else FONT
+    _chosen.update(venue=find_venue(venue), formats=tuple(formats), font=used, font_asked=font)
+
+
+def find_venue(name: str) -> str:
+    """The full name of a venue, "icml2024" for "icml".
+
+    Raises:
+        ValueError: unknown venue.
+    """
+    matches = [known for known in venues() if name in (known, known.rstrip("0123456789"))]
+    if not matches:
+        raise ValueError(f"unknown venue {name!r}: use one of {', '.join(venues())}")
+    return matches[-1]
+
+
+def _sizes(venue: str) -> tuple[dict[str, float], dict]:
+    """Widths in inches, and font sizes."""
+    if venue in OWN_VENUES:
+        column, text, like = OWN_VENUES[venue]
+        return {"column": column, "text": text}, getattr(fontsizes, like)()
+    width = lambda name: getattr(figsizes, name)()["figure.figsize"][0]  # noqa: E731
+    if hasattr(figsizes, venue):  # a page of one column: 0.6 of it leaves room for a legend
+        found = {"column": 0.6 * width(venue), "text": width(venue)}
+    else:
+        found = {"column": width(f"{venue}_half"), "text": width(f"{venue}_full")}
+    return found, getattr(fontsizes, venue)()
+
+
+def subplots(
+    nrows: int = 1,
+    ncols: int = 1,
+    *,
+    width: str = "column",
+    height_to_width: float = 0.68,
+    venue: str | None = None,
+    **options,
+):
+    """`plt.subplots` for a figure as wide as a venue's column or text.
+
+    Sets matplotlib's defaults for the rest of the session, since text and lines take theirs when they are drawn.
+
+    Args:
+        width: "column" or "text", 3.375 and 7 inches at IJCAI; where a page has one column, "column" is 0.6 of it.
+        height_to_width: of each of the axes in the grid.
+        venue: see `venues`; None = what `use` has set, at first IJCAI.
+        options: of `plt.subplots`, e.g. sharey=True.
+
+    Raises:
+        ValueError: unknown width or venue.
+    """
+    _set_look(nrows, ncols, width, height_to_width, venue)
+    return plt.subplots(nrows, ncols, **options)
+
+
+def detached(
+    nrows: int = 1,
+    ncols: int = 1,
+    *,
+    width: str = "text",
+    height_to_width: float = 0.68,
+    venue: str | None = None,
+    **options,
+):
+    """`subplots` of a figure that pyplot does not know: shown by nobody but its owner, and gone with it."""
+    _set_look(nrows, ncols, width, height_to_width, venue)
+    fig = Figure()
+    return fig, fig.subplots(nrows, ncols, **options)
+
+
+def _set_look(nrows: int, ncols: int, width: str, height_to_width: float, venue: str | None) -> None:
+    """Make matplotlib's defaults those of a venue, the size of such a figure included."""
+    if width not in WIDTHS:
+        raise ValueError(f"unknown width {width!r}: use one of {', '.join(WIDTHS)}")
+    widths, texts = _sizes(_chosen["venue"] if venue is None else find_venue(venue))
+    mpl.rcParams.update(figsizes.aaai2024_half() | texts | axes.lines(base_width=0.6))
+    mpl.rcParams.update(
+        {
+            "figure.figsize": (widths[width], widths[width] / ncols * height_to_width * nrows),
+            "figure.dpi": 150,
+            "font.family": _chosen["font"],
+            "mathtext.fontset": "stix",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "legend.frameon": False,
+        }
+    )
+
+
+def context(runs: Iterable, epoch: str = "best") -> str:
+    """What a figure has to say about the runs it shows: data, backbone, seeds, choice of the epoch, exact or not.
+
+    Args:
+        runs: `spml_core.runs.Run`s.
+        epoch: "best", or in words which epochs are shown instead, e.g. "last epoch", "every epoch".
+
+    Returns:
+        e.g. "digits (4,000 training images), digits_cnn, 3 seeds, best epoch on clean validation labels, exact losses"
+    """
+    noted = [(run.config, run.summary) for run in runs]
+    if not noted:
+        raise ValueError("context() needs the runs that the figure shows; there are none")
+
+    def each(texts) -> str:
+        return " / ".join(dict.fromkeys(texts))
+
+    seeds = len({config["seed"] for config, _ in noted})
+    floors = {config["method"]: config["params"].get("log_floor", 0) for config, _ in noted}
+    floored = ", ".join(f"{method} {floor:g}" for method, floor in floors.items() if floor)
+    parts = [
+        each(f"{c['dataset']} ({s['data']['sizes']['train']:,} training images)" for c, s in noted),
+        each(c["backbone"] + " (frozen)" * (c["mode"] == "linear") for c, _ in noted),
+        f"{seeds} seed{'s' * (seeds > 1)}",
+        epoch
+        if epoch != "best"
+        else each(f"best epoch on {s['val_labels']} validation labels" for _, s in noted),
+        f"losses as published (log floor: {floored})" if floored else "exact losses",
+    ]
+    return ", ".join(parts)
+
+
+def save_figure(
+    fig: Figure,
+    name: str,
+    data: pd.DataFrame,
+    directory: str | Path = "figures",
+    caption: str = "",
+    context: str = "",
+    *,
+    source: str = "",
+    formats: Collection[str] | None = None,
+) -> None:
+    """Write NAME.pdf, NAME.png (300 dpi), NAME.csv, the numbers behind the figure, and NAME.caption.json.
+
+    Fonts are embedded as Type 42, which conferences accept; no file holds a date or a random id, so the same data
+    gives the same bytes. A relative `directory` is taken from the project folder, wherever the notebook runs.
+
+    Args:
+        name: stem of the files, beginning with the notebook's number, e.g. "06b-after-training".
+        caption: one or two sentences; also title of the PDF, and what a screen reader says in the gallery, where the
+            heading above the notebook's cell stands in for it.
+        context: under what conditions, see the function `context`.
+        source: what of the papers this redraws, e.g. "GR Fig 3a"; several are joined by "; ".
+        formats: "svg", written besides; None = as `use` has set.
+
+    Raises:
+        ValueError: a name that is not one of a file, but leads into another folder.
+    """
+    if PureWindowsPath(name).name != name or name in ("", ".", "..") or not name.isprintable():
+        raise ValueError(
+            f"{name!r} is no file name: use one without / and \\, such as 'loss-lab'; the folder is {directory}"
+        )
+    folder = locate(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_csv(data, folder / f"{name}.csv")
+    told = {"Title": caption or name, "Subject": context or None}
+    silent = dict.fromkeys(("CreationDate", "Producer", "Creator"))
+    fixed = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": name}
+    with mpl.rc_context(fixed):
+        fig.savefig(folder / f"{name}.pdf", metadata=told | silent)
+        fig.savefig(folder / f"{name}.png", dpi=300, metadata={"Software": None})
+        if "svg" in (_chosen["formats"] if formats is None else formats):
+            fig.savefig(
+                folder / f"{name}.svg", metadata={"Title": caption or name, "Date": None, "Creator": None}
+            )
+    fonts = {"font": _chosen["font"], "font_asked": _chosen["font_asked"]}
+    write_caption(folder / f"{name}.caption.json", "figure", caption, context, source, **fonts)

@@ -1,0 +1,6 @@
+"""Hyperparameter search with Optuna: a YAML file says what is fixed and what is tried."""
+
+from spml_core.search.space import Range, Space, read
+from spml_core.search.study import Found, search
+
+__all__ = ["Found", "Range", "Space", "read", "search"]

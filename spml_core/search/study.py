@@ -1,0 +1,351 @@
+"""Hyperparameter search by Optuna: what is tried stands in a YAML file (`spml_core.search.space`).
+
+    found = search(read("digits-gr"), root="runs")
+    found.preset        # the best configuration, for `spml train --preset`
+    found.runs          # it, trained with `test_seeds` seeds
+
+Each trial is a `run(Experiment)`, so that what was trained before is loaded. Trials are compared by validation mAP
+alone; the test result of the chosen configuration is read once, at the end. The study is a journal file, or a database
+for many machines; a search that is asked for again goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+import warnings
+from collections import Counter
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+from filelock import Timeout
+from tqdm.auto import tqdm
+
+from spml_core import methods, train, words
+from spml_core.paths import locate
+from spml_core.runs import FORMAT, Experiment, Run, locks, run, run_all
+from spml_core.runs.executors import outcomes
+from spml_core.search.space import Range, Space, label, read, write_preset
+
+__all__ = ["Found", "Space", "read", "search"]
+
+HEARTBEAT = 60  # seconds; in a database, a trial that was silent for three times as long is repeated
+POLL = 5  # seconds between looks at what other machines still do
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        chosen: the best values of the space; `val_map`: their mean validation mAP (percent), over `space.seeds` seeds.
+        runs: of that configuration, with seeds 0 to `space.test_seeds` - 1.
+        counts: trials that are "complete", "pruned" and "failed".
+        preset: file of the best configuration; `storage`: journal file or URL of the study.
+        trials: a row a finished trial, the best first: its number, its values, val_map (percent; NaN where it was
+            pruned or failed), state, and error. Also written as `<name>.trials.csv`, beside the preset.
+    """
+
+    space: Space
+    chosen: dict
+    val_map: float
+    runs: list[Run]
+    counts: dict[str, int]
+    preset: Path
+    storage: str
+    trials: pd.DataFrame
+
+
+def search(
+    space: Space,
+    executor=None,
+    root: str | Path = "runs",
+    *,
+    storage: str | None = None,
+    progress: bool = True,
+) -> Found:
+    """Make the trials that are missing, choose the best by validation mAP, train it with `test_seeds` seeds.
+
+    A trial that was under way when the search was killed is repeated. Data are loaded, and frozen features computed,
+    before the first trial.
+
+    Args:
+        executor: as in `run_all`; None = here. Its workers must reach `root` and `storage`.
+        root: folder of all runs; the study's files lie in its folder `search`.
+        storage: None = the journal file `root/search/<name>.journal`, which one search at a time may use. Or a URL
+            such as "postgresql://user@host/base": searches of the same name on many machines share its trials.
+
+    Raises:
+        ValueError: a value that cannot be, before any trial; another search has this name; no trial succeeded.
+        RuntimeError: workers were lost; raised when all others are finished.
+    """
+    space.check()
+    shared, root = storage is not None, locate(root)
+    if shared and "://" not in storage:
+        raise ValueError(f"storage is the URL of a database, such as sqlite:///searches.db; got {storage!r}")
+    first = Experiment(**space.fields(space.probes()[0])).resolved()
+    data = first.load_data(root / "cache")
+    key = [FORMAT, data.fingerprint, methods.source_digest(first.method)]
+    folder = root / "search"
+    folder.mkdir(parents=True, exist_ok=True)
+    storage = storage or str(folder / f"{space.name}.journal")
+    with _quiet(), nullcontext() if shared else _alone(root, space.name):
+        try:
+            study = _open(space, storage)
+        except Exception as error:  # of the URL, the driver or the server
+            where = "the database" if shared else storage  # a URL may hold a password
+            raise ValueError(f"cannot open {where} ({type(error).__name__}): {error}") from error
+        _same_search(study, space, key, None if shared else storage)
+        _repeat_interrupted(study, shared)
+        _enqueue_grid(study, space)
+        _make_trials(study, space, executor, root, storage, progress)
+        return _finish(study, space, executor, root, storage, progress)
+
+
+def _make_trials(study, space: Space, executor, root: Path, storage: str, progress: bool) -> None:
+    import optuna
+
+    task = partial(_trial, space=space, storage=storage, root=root)
+    options = {"desc": f"search {space.name}", "unit": "trial", "leave": False}
+    with tqdm(total=space.budget, disable=None if progress else True, **options) as bar:
+        while _show(bar, study) < space.budget:
+            optuna.storages.fail_stale_trials(study)
+            under_way = Counter(map(_kind, study.trials))["running"]
+            # Numbers that an interruption does not change, so that a search that went on makes the same trials.
+            start, missing = _finished(study), space.budget - _finished(study) - under_way
+            if missing <= 0:  # other machines are at the last ones
+                time.sleep(POLL)
+            lost = []
+            for _, outcome in outcomes(task, range(start, start + missing), executor):
+                lost += [outcome] if isinstance(outcome, Exception) else []
+                done = _show(bar, study)
+                if progress and bar.disable:  # no terminal: lines in its place
+                    print(
+                        f"search {space.name}: {done} of {space.budget} trials", file=sys.stderr, flush=True
+                    )
+            if lost:
+                raise RuntimeError(
+                    f"{len(lost)} of {missing} trials were lost ({type(lost[0]).__name__}: {lost[0]}): start the same "
+                    "search again, it repeats them"
+                ) from lost[0]
+
+
+def _finish(study, space: Space, executor, root: Path, storage: str, progress: bool) -> Found:
+    counts = Counter(map(_kind, study.trials))
+    if not counts["complete"]:
+        reasons = {trial.user_attrs["error"]: None for trial in study.trials if "error" in trial.user_attrs}
+        raise ValueError(f"none of {space.budget} trials succeeded: {'; '.join(reasons)}")
+    best = study.best_trial
+    chosen = space.values(best.params)
+    fields = space.fields(chosen)
+    experiments = [Experiment(**fields, seed=seed) for seed in range(space.test_seeds)]
+    runs = run_all(experiments, executor, root, progress=progress)
+    counts = {name: counts[name] for name in ("complete", "pruned", "failed")}
+    preset = root / "search" / f"{space.name}.best.yaml"
+    said = f"{sum(counts.values())} trials: validation mAP {best.value:.2f}, mean of {words.count(space.seeds, 'seed')}"
+    write_preset(preset, fields, f"Chosen by the search {space.name!r} among {said}.")
+    trials = _trials(study, space)
+    trials.to_csv(root / "search" / f"{space.name}.trials.csv", index=False)
+    return Found(space, chosen, best.value, runs, counts, preset, storage, trials)
+
+
+def _trials(study, space: Space) -> pd.DataFrame:
+    rows = []
+    for trial in study.trials:
+        if (kind := _kind(trial)) in ("complete", "pruned", "failed"):
+            value = trial.value if kind == "complete" else float("nan")
+            tried = {name: trial.params.get(name) for name in space.space}
+            reached = {"val_map": value, "state": kind, "error": trial.user_attrs.get("error", "")}
+            rows.append({"trial": trial.number} | tried | reached)
+    return pd.DataFrame(rows).sort_values("val_map", ascending=False, kind="stable", ignore_index=True)
+
+
+# --- one trial ---
+
+
+def _trial(number: int, *, space: Space, storage: str, root: Path) -> None:
+    """One more trial, unless those of other machines are enough. This is what a worker does.
+
+    Args:
+        number: makes the sampler's seed, another one for each trial and for each process that shares a database.
+    """
+    node = f"{platform.node()}/{os.getpid()}" if "://" in storage else ""
+    seed = int.from_bytes(hashlib.sha256(f"{node}/{number}".encode()).digest()[:4], "big")
+    with _quiet():
+        study = _open(space, storage, seed)
+        kinds = Counter(map(_kind, study.trials))
+        if _finished(study) + kinds["running"] < space.budget:
+            study.optimize(partial(_objective, space=space, root=root), n_trials=1, catch=(Exception,))
+
+
+def _objective(trial, *, space: Space, root: Path) -> float:
+    import optuna
+
+    try:
+        chosen = space.suggest(trial)
+        experiments = [Experiment(**space.fields(chosen), seed=seed) for seed in range(space.seeds)]
+        return statistics.mean(
+            _val_map(trial, experiment, root, experiment.seed * experiment.epochs)
+            for experiment in experiments
+        )
+    except train.Abandoned:
+        raise optuna.TrialPruned from None
+    except Exception as error:
+        trial.set_user_attr("error", f"{type(error).__name__}: {error}")
+        raise
+
+
+def _val_map(trial, experiment: Experiment, root: Path, before: int) -> float:
+    """Of one run, which tells the pruner its validation mAP of each epoch; `before`: epochs of earlier seeds."""
+    told = set()
+
+    def tell(row: dict) -> None:
+        told.add(row["epoch"])
+        trial.report(row["val_map"], before + row["epoch"])
+
+    def on_epoch(row: dict) -> None:
+        tell(row)
+        if (
+            row["epoch"] < experiment.epochs and trial.should_prune()
+        ):  # after the last there is nothing to save
+            raise train.Abandoned
+
+    finished = run(experiment, root, progress=False, on_epoch=on_epoch)
+    for row in finished.history.to_dict("records"):
+        if row["epoch"] > 0 and row["epoch"] not in told:  # trained earlier
+            tell(row)
+    return finished.summary["val_map"]
+
+
+# --- the study ---
+
+
+def _open(space: Space, storage: str, seed: int | None = None):
+    import optuna
+
+    if "://" in storage:
+        opened = optuna.storages.RDBStorage(
+            storage,
+            heartbeat_interval=HEARTBEAT,
+            grace_period=3 * HEARTBEAT,
+            heartbeat_stale_trial_callback=_repeat,
+        )
+    else:
+        opened = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+    pruner = optuna.pruners.MedianPruner() if space.pruner == "median" else optuna.pruners.NopPruner()
+    return optuna.create_study(
+        storage=opened,
+        study_name=space.name,
+        direction="maximize",
+        load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=seed),  # a grid is queued before
+        pruner=pruner,
+    )
+
+
+def _same_search(study, space: Space, key: list, journal: str | None) -> None:
+    """Raise ValueError if the study of that name compares something else."""
+    tried = {n: d.model_dump() if isinstance(d, Range) else d for n, d in space.space.items()}
+    own = {
+        "experiment": {name: value for name, value in space.experiment.items() if name != "root"},
+        "space": tried,
+        "seeds": space.seeds,
+        "data or code": key,
+    }
+    own = json.loads(json.dumps(own, default=str))
+    known = study.user_attrs.get("search")
+    if known is None:
+        study.set_user_attr("search", own)
+    elif known != own:
+        changed = ", ".join(name for name in own if known.get(name) != own[name])
+        how = (
+            f"delete {journal}" if journal else f"optuna delete-study --study-name {space.name} --storage URL"
+        )
+        raise ValueError(
+            f"there is a search {space.name!r} with another {changed}: its trials cannot be compared with new ones. "
+            "Give this one another name (`spml search --name`, or `name:` in the file), or forget that one "
+            f"({how}; its runs stay)"
+        )
+
+
+def _repeat_interrupted(study, shared: bool) -> None:
+    """Queue again what was begun and did not end."""
+    import optuna
+
+    if not shared:  # nobody works on it, since nobody else holds the lock
+        for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    repeated = {trial.user_attrs.get("repeats") for trial in study.trials}
+    for trial in study.trials:
+        if _kind(trial) == "interrupted" and trial.number not in repeated:
+            _repeat(study, trial)
+
+
+def _repeat(study, trial) -> None:
+    params = trial.system_attrs.get("fixed_params") or trial.params
+    if params:  # else it ended before it began
+        study.enqueue_trial(params, user_attrs={"repeats": trial.number})
+
+
+def _enqueue_grid(study, space: Space) -> None:
+    if space.sampler == "grid":
+        known = [trial.system_attrs.get("fixed_params") for trial in study.trials]
+        for chosen in space.combinations()[: space.budget]:
+            params = {name: label(value) for name, value in chosen.items()}
+            if params not in known:
+                study.enqueue_trial(params)
+
+
+def _kind(trial) -> str:
+    """complete, pruned, running, waiting; failed for a reason of its own, or interrupted."""
+    if trial.state.name == "FAIL":
+        return "failed" if "error" in trial.user_attrs else "interrupted"
+    return trial.state.name.lower()
+
+
+def _finished(study) -> int:
+    kinds = Counter(map(_kind, study.trials))
+    return kinds["complete"] + kinds["pruned"] + kinds["failed"]
+
+
+def _show(bar: tqdm, study) -> int:
+    """Number of finished trials, which the bar shows with the best so far."""
+    bar.n = _finished(study)
+    complete = [trial.value for trial in study.trials if _kind(trial) == "complete"]
+    bar.set_postfix_str(f"best validation mAP {max(complete):.2f}" if complete else "")
+    return bar.n
+
+
+@contextmanager
+def _quiet():
+    """Without Optuna's line for each trial, and its warnings that heartbeats are experimental."""
+    import optuna
+
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        try:
+            yield
+        finally:
+            optuna.logging.set_verbosity(before)
+
+
+@contextmanager
+def _alone(root: Path, name: str):
+    try:
+        with locks.alone(root, f"search-{name}", timeout=0):
+            yield
+    except Timeout:
+        raise ValueError(
+            f"another process is at the search {name!r} in {root}: give that one more workers (--jobs), or both a "
+            "database (--storage)"
+        ) from None

@@ -1,0 +1,265 @@
+"""Methods side by side: the numbers of the papers' result tables, and the printed ones beside them.
+
+found = sweeps.sweep({m: (m, {}) for m in benchmark.names()}, seeds=[0, 1, 2])
+numbers = benchmark.measured(found)                    # a row a method and seed: mAP, CP, CR, CF1, OP, OR, OF1
+printed = benchmark.published("GR Table 2")            # a row a method, a column a data set
+benchmark.report({"": benchmark.beside(benchmark.cells(numbers[["mAP"]]), printed)})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from spml_core import metrics
+from spml_core.figures.claims import Claim, mean_sd
+from spml_core.figures.palette import METHOD_LABELS
+from spml_core.methods import names as registered
+from spml_core.methods.presets import PRESETS
+from spml_core.paths import locate
+from spml_core.runs import Run
+from spml_core.studies import sweep as sweeps
+
+PUBLISHED = "data/published_results.csv"
+METRICS = ("mAP", "CP", "CR", "CF1", "OP", "OR", "OF1")
+ORACLES = ("bce", "iun")  # see more labels than one an image: no rival of the others
+TOLD = ("en", "epr", "role")  # how many positives an image has
+# Rows of ablation tables, a part or a variant of a method that is there whole (notebook 04); a frame for any loss.
+PARTS = ("focal_margin", "gr_trainable", "mse", "unified")
+# Rows that go by another name in a paper than with us, and rows of methods that are not registered.
+RENAMED = {
+    ("gr_table2", "splc"): "fm_splc",  # Focal margin + SPLC; the paper calls it SPLC
+    (
+        "gr_table2",
+        "role_li",
+    ): "role",  # the paper's ROLE; on VOC and COCO its cells are those of ROLE + LinearInit
+}
+OTHERS = {"role_li": "ROLE + LinearInit", "smile": "SMILE", "mime": "MIME"}
+LEFT = {"full": "full", "75 %": "75pct_labels_left", "40 %": "40pct_labels_left", "single": "single_positive"}
+SHORT = {"voc2012": "VOC", "coco2014": "COCO", "nuswide": "NUS", "cub200": "CUB"}
+SHORT |= {"nuswide_asl_list": "NUS (119k list)", "openimages": "Open Images"}
+
+
+def parameters(methods: Iterable[str], dataset: str, expected_positives: float) -> dict[str, dict]:
+    """Hyperparameters by method: those published for the data set where there are some, else the defaults.
+
+    Args:
+        expected_positives: true positives an image, for the methods that must be told (k).
+    """
+    told = {method: {"expected_positives": expected_positives} for method in TOLD}
+    known = {name: dict(its.params[dataset]) for name, its in PRESETS.items() if dataset in its.params}
+    return {method: known.get(method, told.get(method, {})) for method in methods}
+
+
+def names() -> list[str]:
+    """The methods of the benchmark: all registered ones that are whole published methods, related ones together."""
+    known = registered()
+    return [name for name in METHOD_LABELS if name in known and name not in PARTS]
+
+
+def label(method: str) -> str:
+    """How tables call a method, one of another paper included."""
+    return METHOD_LABELS.get(method, OTHERS.get(method, method))
+
+
+def measured(found: Mapping[Hashable, Iterable[Run]]) -> pd.DataFrame:
+    """A row a setting and seed, a column each of `METRICS`, in percent, on test (where there is none, on validation).
+
+    Precision, recall and F1 are taken at p > 0.5; CF1 is the mean of the classes' F1 (`metrics.f1_family`). OP is NaN
+    where nothing is predicted.
+
+    Args:
+        found: setting -> its runs, one a seed, as of `sweeps.sweep`.
+    """
+    rows = {}
+    for name, runs in found.items():
+        for run in runs:
+            scores, full, known = _tested(run)
+            family = metrics.f1_family(scores, full, kind="logit", evaluated=known).row()
+            mean = metrics.average_precision(scores, full, known).mean
+            every = {"mAP": mean} | family
+            rows[name, run.config["seed"]] = {metric: 100 * every[metric] for metric in METRICS}
+    return _by_setting_and_seed(rows)
+
+
+def class_ap(found: Mapping[Hashable, Iterable[Run]]) -> pd.DataFrame:
+    """A row a setting and seed, a column a class: average precision in percent, NaN where a class has no positive."""
+    rows = {}
+    for name, runs in found.items():
+        for run in runs:
+            values = 100 * metrics.average_precision(*_tested(run)).per_class
+            rows[name, run.config["seed"]] = dict(zip(run.classes, values, strict=True))
+    return _by_setting_and_seed(rows)
+
+
+def _tested(run: Run):
+    split = "val" if run.summary["test_map"] is None else "test"
+    return run.logits(split), run.full(split), run.known(split)
+
+
+def _by_setting_and_seed(rows: dict) -> pd.DataFrame:
+    index = pd.MultiIndex.from_tuples(
+        [(*name, seed) if isinstance(name, tuple) else (name, seed) for name, seed in rows]
+    )
+    return pd.DataFrame(list(rows.values()), index=index.set_names("seed", level=-1))
+
+
+def cells(numbers: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
+    """ "96.3 ± 0.7" of each setting and column; "--" where a seed has no value.
+
+    Args:
+        numbers: of `measured` or `class_ap`.
+    """
+    settings = list(range(numbers.index.nlevels - 1))
+    text = lambda values: "--" if values.isna().any() else mean_sd(values.tolist(), digits)  # noqa: E731
+    return numbers.groupby(level=settings, sort=False).agg(text)
+
+
+def published(source: str, columns: str = "dataset", value: str = "text", **where) -> pd.DataFrame:
+    """What a paper's table prints: a row a method by our names, in the paper's order, and a column a data set.
+
+    Rows of methods that are not registered stay, under the paper's name (`OTHERS`). The known slips of the tables are
+    in data/README.md.
+
+    Args:
+        source: "GR Table 2", "EM Table 1", "LASD Table 2", "Hill Table III", "Hill Table X" to "Hill Table XV".
+        columns: "dataset", "metric" or "labels".
+        value: "mean", a number; or "text", "89.8 ± 0.1" as far as a spread is printed.
+        where: columns of the file and the value, or list of values, that they must have, e.g. metric="mAP".
+
+    Raises:
+        ValueError: nothing is printed there.
+    """
+    table = pd.read_csv(locate(PUBLISHED))
+    wanted = source.lower().replace(" table ", "_table")
+    rows = table[table["source"] == wanted]
+    for column, values in where.items():
+        rows = rows[rows[column].isin([values] if isinstance(values, str) else values)]
+    if rows.empty:
+        known = ", ".join(table["source"].unique())
+        raise ValueError(f"{PUBLISHED} has nothing of {source!r} ({wanted}) where {where}; sources: {known}")
+    rows = rows.assign(method=[_ours(*row) for row in rows[["source", "loss", "labels"]].to_numpy()])
+    if value == "text":
+        spread = rows["std"].map(lambda sd: "" if np.isnan(sd) else f" ± {sd:.2f}")
+        digits = rows["mean"].map(lambda mean: f"{mean:.2f}" if rows["std"].notna().any() else f"{mean:.1f}")
+        rows["text"] = digits + spread
+    wide = rows.pivot(index="method", columns=columns, values=value)
+    return wide.loc[rows["method"].unique(), rows[columns].unique()].rename_axis(None, axis=1)
+
+
+def _ours(source: str, loss: str, labels: str) -> str:
+    if (loss, labels) == ("bce", "one_positive_all_negatives"):
+        return "iun"
+    return RENAMED.get((source, loss), loss)
+
+
+def beside(ours: pd.DataFrame, printed: pd.DataFrame, also: Iterable[str] = ()) -> pd.DataFrame:
+    """Texts of our cells and of printed ones in one table: a row a method, in the paper's order.
+
+    Args:
+        ours: of `cells`, a row a method.
+        printed: of `published`; columns of the same names as ours are told apart by `add_prefix` before.
+        also: methods of ours below them, which the paper does not print.
+    """
+    order = list(dict.fromkeys([*printed.index, *(m for m in also if m in ours.index)]))
+    return ours.reindex(order).join(printed.reindex(order)).fillna("--")
+
+
+def report(blocks: Mapping[str, pd.DataFrame], of: str = "labels") -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Tables of the same columns below each other, for `save_table`: the table, and the highest cells of each.
+
+    Args:
+        blocks: name -> texts, a row a method, as of `beside` or `cells`. A single block goes without its name.
+        of: heading of the names.
+
+    Returns:
+        The table with the methods by their labels; and booleans in its shape, true at the highest mean of each column
+        of a block among the methods that see one positive.
+    """
+    tables, highest = [], []
+    for name, texts in blocks.items():
+        means = texts.map(lambda cell: float(cell.split()[0]) if cell != "--" else np.nan)
+        rivals = means.loc[[m for m in means.index if m not in ORACLES]]
+        marks = (means == rivals.max()) & means.index.isin(rivals.index)[:, None]
+        heads = {of: [name] * len(texts)} if len(blocks) > 1 else {}
+        heads["method"] = [label(m) for m in texts.index]
+        table = pd.concat([pd.DataFrame(heads, index=texts.index), texts], axis=1)
+        tables.append(table)
+        highest.append(marks.reindex(columns=table.columns, fill_value=False))
+    return pd.concat(tables, ignore_index=True), pd.concat(highest, ignore_index=True)
+
+
+def agreement(ours: pd.DataFrame, printed: pd.DataFrame) -> pd.DataFrame:
+    """Whether methods rank here as a paper prints them: Spearman's correlation over the methods both have.
+
+    Args:
+        ours: a row a method, a column a seed.
+        printed: a row a method, a column a data set, numbers. Oracles are left out.
+
+    Returns:
+        A row a data set of which both have 3 methods or more: methods (how many), spearman (of the means over our
+        seeds), lowest and highest (of single seeds), p_value (of no relation), and with_first: how the paper's own
+        first column ranks the same methods, the most that can be asked for.
+    """
+    rows = []
+    for dataset, column in printed.items():
+        both = _both(ours, column)
+        theirs, mine = column[both], ours.loc[both]
+        first = printed.iloc[:, 0].reindex(both)
+        if len(both) < 3:
+            continue
+        found = stats.spearmanr(mine.mean(axis=1), theirs)
+        single = [stats.spearmanr(mine[seed], theirs).statistic for seed in mine]
+        own = stats.spearmanr(first, theirs, nan_policy="omit").statistic
+        rows.append((dataset, len(both), found.statistic, min(single), max(single), found.pvalue, own))
+    columns = ["dataset", "methods", "spearman", "lowest", "highest", "p_value", "with_first"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _both(ours: pd.DataFrame, printed: pd.Series) -> list[str]:
+    """Methods with one positive an image that have a number here, for each seed, and in print."""
+    here = ours.dropna().index
+    return [method for method in printed.dropna().index if method in here and method not in ORACLES]
+
+
+def ranks(ours: pd.DataFrame, printed: pd.Series) -> pd.DataFrame:
+    """Ranks by mAP here and in print (1 is best), among the methods that both have, oracles left out.
+
+    Args:
+        ours: a row a method, a column a seed.
+        printed: a number a method.
+
+    Returns:
+        A row a method, best in print first: here (mean of the ranks of the seeds), best and worst of them, printed.
+    """
+    both = _both(ours, printed)
+    rank = lambda values: pd.Series(stats.rankdata(-values), both)  # noqa: E731
+    single = pd.DataFrame({seed: rank(ours.loc[both, seed]) for seed in ours}, index=both)
+    table = pd.DataFrame(
+        {"here": single.mean(axis=1), "best": single.min(axis=1), "worst": single.max(axis=1)}
+    )
+    return table.assign(printed=rank(printed[both])).sort_values("printed")
+
+
+def labels_left(found: Mapping[tuple, Iterable[Run]]) -> pd.Series:
+    """Percent of the positives of the training images that are observed, by the first part of the settings' names."""
+    shares: dict[Hashable, list[float]] = {}
+    for (first, *_), runs in found.items():
+        for run in runs:
+            share = (run.observed("train") == 1).sum() / (run.full("train") == 1).sum()
+            shares.setdefault(first, []).append(100 * float(share))
+    return pd.Series({first: np.mean(values) for first, values in shares.items()})
+
+
+def ordered(text: str, table: pd.DataFrame, better: Iterable[tuple], source: str = "") -> list[Claim]:
+    """`sweeps.pairs` of those pairs whose methods are both there, as a list: empty if there are none.
+
+    Args:
+        table: a row a setting, a column a seed.
+        better: (higher, lower) names of rows.
+    """
+    there = [pair for pair in better if all(name in table.index for name in pair)]
+    return [sweeps.pairs(text, table, there, source)] if there else []
