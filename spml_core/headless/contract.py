@@ -1,9 +1,7 @@
 """Notebooks seen from outside: which there are, what they declare, what figures and tables they promise."""
 
 import ast
-import difflib
 import json
-import re
 import typing
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,21 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 import nbformat
-import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from spml_core import words
 from spml_core.paths import locate
 
 
 class NotebookError(ValueError):
     """A notebook, a name or a parameter that cannot be run; raised before anything is executed or written."""
-
-
-class Yaml(yaml.SafeLoader):
-    """YAML 1.1, but 1e-4 is a number."""
-
-
-Yaml.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), "-+0123456789")
 
 
 @dataclass(frozen=True)
@@ -56,8 +47,8 @@ class Parameter:
             return self.adapter.dump_python(self.adapter.validate_strings(value), mode="json")
         except ValidationError:  # a list or the like
             if value.strip().startswith(("[", "{", "(")):
-                for read_as in (json.loads, ast.literal_eval, lambda text: yaml.load(text, Yaml)):
-                    with suppress(ValueError, TypeError, SyntaxError, yaml.YAMLError):
+                for read_as in (json.loads, ast.literal_eval, words.read_yaml):
+                    with suppress(ValueError, TypeError, SyntaxError):
                         return _validate(self.adapter, read_as(value))
             raise
 
@@ -226,22 +217,10 @@ def find(names: Iterable[str] = (), notebooks_dir: str | Path | None = None) -> 
             matches = [path for key, path in every.items() if key.startswith(f"{stem}-")]
         if len(matches) != 1:
             problem = "is the start of several notebooks" if matches else "is no notebook"
-            choice = [path.stem for path in matches] or nearest(stem, every) or list(every)
+            choice = [path.stem for path in matches] or words.nearest(stem, every, cutoff=0.4) or list(every)
             raise NotebookError(f"{name!r} {problem}; choose from: {', '.join(choice)}")
         chosen[matches[0].stem] = matches[0]
     return list(chosen.values())
-
-
-def nearest(word: str, known: Iterable[str]) -> list[str]:
-    """Up to three names like `word`: abbreviations ("learning_rate" for "lr"), parts, else misspellings."""
-
-    def initials(name: str) -> str:
-        return "".join(part[:1] for part in re.split("[-_]", name))
-
-    related = [
-        name for name in known if word in (initials(name), *re.split("[-_]", name)) or name == initials(word)
-    ]
-    return (related or difflib.get_close_matches(word, known, cutoff=0.4))[:3]
 
 
 def executed_dir(figures_dir: str | Path) -> Path:

@@ -12,8 +12,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
+from spml_core import words
 from spml_core.headless import contract as notebooks
 from spml_core.headless.contract import NotebookError, Parameter
 from spml_core.paths import locate
@@ -56,22 +55,22 @@ def load(name: str, notebooks_dir: str | Path | None = None) -> dict[str, dict]:
         )
     file = folder / f"{name}.yaml"
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), notebooks.Yaml) or {}
-    except yaml.YAMLError as error:
-        raise NotebookError(f"{file} is not YAML: {error}") from error
+        content = words.read_yaml(file) or {}
+    except ValueError as error:
+        raise NotebookError(str(error)) from error
     wanted = {key: values or {} for key, values in content.items()} if isinstance(content, dict) else None
     if wanted is None or not all(isinstance(values, dict) for values in wanted.values()):
         raise NotebookError(f"{file} must map `all` and names of notebooks to parameters and their values")
     every, own = wanted.pop("all", {}), wanted
     declares = {path.stem: notebooks.parameters(path) for path in notebooks.find((), folder)}
     if unknown := [key for key in own if key not in declares]:
-        near = notebooks.nearest(str(unknown[0]), declares) or list(declares)
+        near = words.nearest(str(unknown[0]), declares) or list(declares)
         raise NotebookError(f"{file}: {unknown[0]!r} is no notebook; choose from: all, {', '.join(near)}")
     anywhere = list(dict.fromkeys(key for its in declares.values() for key in its))
     checks = [("any notebook", every, anywhere), *((n, values, declares[n]) for n, values in own.items())]
     for where, values, known in checks:
         if unknown := [key for key in values if key not in known]:
-            near = notebooks.nearest(str(unknown[0]), known)
+            near = words.nearest(str(unknown[0]), known)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise NotebookError(f"{file}: parameter {unknown[0]!r} is not declared by {where}{hint}")
     every = {"figures_dir": f"figures/{name}"} | every
@@ -97,7 +96,7 @@ def resolve(
     for key in given:
         without = [notebook for notebook, its in known.items() if key not in its]
         if without and (strict or len(without) == len(known)):
-            near = notebooks.nearest(key, known[without[0]])
+            near = words.nearest(key, known[without[0]])
             having = [notebook for notebook in known if notebook not in without]
             raise NotebookError(
                 f"parameter {key!r} is not declared by {', '.join(without)}"
