@@ -237,6 +237,21 @@ def test_a_path_is_taken_from_the_project_root(project, monkeypatch):
     assert paths.locate(project / "y") == project / "y"
 
 
+def test_a_printed_command_is_the_one_that_a_shell_finds(project, monkeypatch):
+    folder = project / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setenv("PATH", "")
+    assert paths.command() == "spml"  # no other is known
+    (folder / "spml").write_text("#!/bin/sh\n")
+    (folder / "spml").chmod(0o755)
+    assert paths.command() == os.path.join(".venv", "bin", "spml")
+    monkeypatch.chdir(project / "notebooks")
+    assert paths.command() == str(folder / "spml")
+    monkeypatch.setenv("PATH", str(folder))
+    assert paths.command() == "spml"
+
+
 # --- the command ---
 
 
@@ -304,7 +319,7 @@ plt.plot([1, 2]);
     assert sum(output.output_type == "stream" for output in executed.cells[4].outputs) == 1  # the whole bar
 
     # From here on nothing executes: "done" says that it would have been.
-    monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [run.result("done") for run in runs])
+    monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [planning.Result(run, "done") for run in runs])
     again = {"lr": np.float64(1e-4), "seeds": (2, 3)}
     fresh = lambda given=again, **options: runner.run_notebooks(parameters=given, **options)[0].status  # noqa: E731
     assert fresh() == "up to date" and "up to date" in spml(*command).output
@@ -449,3 +464,22 @@ def test_ctrl_c_ends_the_kernels(project):
     assert "interrupted; all kernels ended" in output and "02-next" not in output
     with pytest.raises(ProcessLookupError):
         os.kill(kernel, 0)
+
+
+def test_without_a_terminal_a_line_a_minute_says_where_a_notebook_is(project, monkeypatch):
+    monkeypatch.setattr(runner, "SILENT_SECONDS", 0)
+    train = """
+import time
+from pathlib import Path
+for number in range(2):
+    folder = Path(runs_dir, f"run-{number}")
+    folder.mkdir(parents=True)
+    (folder / "summary.json").touch()
+time.sleep(2.5)
+"""
+    write(project, "01-one", train)
+    (project / "runs" / "before").mkdir(parents=True)
+    (project / "runs" / "before" / "summary.json").touch()
+    os.utime(project / "runs" / "before" / "summary.json", (0, 0))
+    lines = [line for line in spml("figures").output.splitlines() if line.startswith("01-one: 0 min, ")]
+    assert "01-one: 0 min, cell 3 of 3, '01-one · Is it so?', runs trained since the start: 2" in lines

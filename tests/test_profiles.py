@@ -38,7 +38,7 @@ def project(tmp_path, monkeypatch):
     for name, declare in (("01-curves", CURVES), ("07-trains", TRAINS)):
         cells = [new_markdown_cell(f"# {name}"), new_code_cell(declare, metadata={"tags": ["parameters"]})]
         nbformat.write(new_notebook(cells=cells), tmp_path / "notebooks" / f"{name}.ipynb")
-    monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [run.result("done") for run in runs])
+    monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [planning.Result(run, "done") for run in runs])
     return tmp_path
 
 
@@ -197,7 +197,7 @@ def test_the_longest_goes_first(project, monkeypatch):
     monkeypatch.setattr(
         runner,
         "_execute",
-        lambda runs, jobs: order.extend(r.name for r in runs) or [r.result("done") for r in runs],
+        lambda runs, jobs: order.extend(r.name for r in runs) or [planning.Result(r, "done") for r in runs],
     )
     for run, seconds in zip(planning.plan(), (5, 50), strict=True):
         run.stamp.parent.mkdir(parents=True, exist_ok=True)
@@ -274,5 +274,5 @@ def test_every_notebook_runs_in_the_smoke_profile(monkeypatch, tmp_path):
     assert not [c for r in results for c in r.claims if c["seeds"] and c["verdict"] != "not judged"]
     assert (tmp_path / "figures" / "notebooks" / "07-distinguishability.ipynb").is_file()
     page = (tmp_path / "figures" / "index.html").read_text()
-    for name in (name for result in results for name in (*result.figures, *result.tables)):
-        assert f'<figure id="{name}"' in page
+    for promise in (promise for result in results for promise in result.planned.notebook.promises):
+        assert f'<figure id="{promise.name}"' in page

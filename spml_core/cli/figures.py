@@ -70,8 +70,8 @@ def _report(results) -> None:
     """What became of each notebook, of each claim, and why anything failed; exits with 1 if anything did."""
     head = ("notebook", "seconds", "figures", "tables", "claims", "headline number", "status")
     rows = [
-        (r.name, f"{r.seconds:.1f}", *map(str, map(len, (r.figures, r.tables))), _held(r.claims), r.headline or "-",
-         r.status)
+        (r.name, f"{r.seconds:.1f}", *(str(len(r.planned.notebook.promised(kind))) for kind in ("figure", "table")),
+         _held(r.claims), _headline(r.numbers), r.status)
         for r in results
     ]  # fmt: skip
     click.echo("\n" + table([head, *rows]))
@@ -87,11 +87,17 @@ def _report(results) -> None:
     for result in failed:
         click.echo(f"\n{result.name}, {result.error}", err=True)
     if failed:
-        copies = ", ".join(dict.fromkeys(str(result.executed) for result in failed))
+        copies = ", ".join(dict.fromkeys(str(result.planned.output.parent) for result in failed))
         click.echo(f"\n{len(failed)} of {len(results)} failed; the executed copies are in {copies}", err=True)
         sys.exit(1)
-    for page in dict.fromkeys(result.gallery for result in results):
-        click.echo(f"\ngallery: {page}")
+    for folder in dict.fromkeys(result.planned.folder for result in results):
+        click.echo(f"\ngallery: {folder / 'index.html'}")
+
+
+def _headline(numbers: dict) -> str:
+    for key, value in numbers.items():
+        return f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+    return "-"
 
 
 def _held(claims) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection, Iterable
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -22,8 +22,7 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 from tueplots import axes, figsizes, fontsizes
 
-from spml_core.figures.tables import write_caption, write_csv
-from spml_core.paths import locate
+from spml_core.figures.tables import write_data
 
 FONT = (
     "STIXGeneral"  # ships with matplotlib and looks like Times: nothing to install, the same file everywhere
@@ -212,22 +211,13 @@ def save_figure(
     Raises:
         ValueError: a name that is not one of a file, but leads into another folder.
     """
-    if PureWindowsPath(name).name != name or name in ("", ".", "..") or not name.isprintable():
-        raise ValueError(
-            f"{name!r} is no file name: use one without / and \\, such as 'loss-lab'; the folder is {directory}"
-        )
-    folder = locate(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_csv(data, folder / f"{name}.csv")
-    told = {"Title": caption or name, "Subject": context or None}
+    fonts = {"font": _chosen["font"], "font_asked": _chosen["font_asked"]}
+    stem = write_data(name, directory, data, "figure", caption, context, source, **fonts)
+    title = {"Title": caption or name}
     silent = dict.fromkeys(("CreationDate", "Producer", "Creator"))
     fixed = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": name}
     with mpl.rc_context(fixed):
-        fig.savefig(folder / f"{name}.pdf", metadata=told | silent)
-        fig.savefig(folder / f"{name}.png", dpi=300, metadata={"Software": None})
+        fig.savefig(f"{stem}.pdf", metadata=title | {"Subject": context or None} | silent)
+        fig.savefig(f"{stem}.png", dpi=300, metadata={"Software": None})
         if "svg" in (_chosen["formats"] if formats is None else formats):
-            fig.savefig(
-                folder / f"{name}.svg", metadata={"Title": caption or name, "Date": None, "Creator": None}
-            )
-    fonts = {"font": _chosen["font"], "font_asked": _chosen["font_asked"]}
-    write_caption(folder / f"{name}.caption.json", "figure", caption, context, source, **fonts)
+            fig.savefig(f"{stem}.svg", metadata=title | {"Date": None, "Creator": None})

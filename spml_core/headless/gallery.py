@@ -45,10 +45,14 @@ def write(
     looks = Environment(
         loader=PackageLoader("spml_core", "headless"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    looks.filters["count"] = count
+    looks.filters |= {
+        "count": count,
+        "text": lambda value: value if isinstance(value, str) else json.dumps(value),
+    }
     page = looks.get_template("gallery.html.jinja").render(
         sections=list(filter(None, sections)),
         command=command(),
+        MAX_ROWS=MAX_ROWS,
         MIN_SEEDS=MIN_SEEDS,
         NOT_JUDGED=NOT_JUDGED,
     )
@@ -65,14 +69,14 @@ def _section(notebook: Notebook, folder: Path, executed: Path) -> dict | None:
     numbers = _read(folder / f"{notebook.name}.json")
     claims = numbers.pop("claims", [])
     values = _read(folder / f"{notebook.name}.parameters.json")
-    helps = {name: parameter.help for name, parameter in notebook.parameters.items()}
     copy = executed / f"{notebook.name}.ipynb"
     return {
         "title": plain(notebook.title) or notebook.name,
         "executed": _link(os.path.relpath(copy, folder)) if copy.is_file() else "",
-        "claims": [{"source": "", "seeds": None} | claim for claim in claims],
-        "numbers": _rows(numbers),
-        "parameters": _rows({k: v for k, v in values.items() if k not in WHERE}, helps),
+        "claims": claims,
+        "numbers": numbers,
+        "parameters": {key: value for key, value in values.items() if key not in WHERE},
+        "helps": {name: parameter.help for name, parameter in notebook.parameters.items()},
         "cards": list(filter(None, cards)),
     }
 
@@ -83,20 +87,14 @@ def _card(promise: Promise, folder: Path, heading: str) -> dict | None:
     formats = [suffix for suffix in FORMATS if (folder / f"{name}.{suffix}").is_file()]
     if ("png" if promise.kind == "figure" else "csv") not in formats:
         return None
-    card = {"source": "", "context": ""} | _read(folder / f"{name}.caption.json")
+    card = _read(folder / f"{name}.caption.json")
     card |= {"name": name, "link": _link(name), "formats": formats, "kind": promise.kind}
     card["caption"] = card.get("caption") or heading
     if promise.kind == "figure":
         return card | {"wide": _is_wide(folder / f"{name}.png")}
     with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         head, *rows = list(csv.reader(file)) or [[]]
-    left_out = max(0, len(rows) - MAX_ROWS)
-    return card | {
-        "head": head,
-        "rows": rows[:MAX_ROWS],
-        "left_out": left_out,
-        "wide": len(head) >= WIDE_TABLE,
-    }
+    return card | {"head": head, "rows": rows, "wide": len(head) >= WIDE_TABLE}
 
 
 def _is_wide(picture: Path) -> bool:
@@ -105,17 +103,6 @@ def _is_wide(picture: Path) -> bool:
             return image.width > WIDE * image.height
     except OSError:  # cut short: a browser shows that, too
         return False
-
-
-def _rows(values: dict, helps: dict[str, str] | None = None) -> list[dict]:
-    return [
-        {
-            "name": name,
-            "value": value if isinstance(value, str) else json.dumps(value),
-            "help": (helps or {}).get(name),
-        }
-        for name, value in values.items()
-    ]
 
 
 def plain(text: str) -> str:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from spml_core.headless import profiles
@@ -11,22 +10,6 @@ from spml_core.headless.contract import FILES, Notebook, executed_dir, find
 from spml_core.paths import locate, write_whole
 
 PACKAGE = Path(__file__).parents[1]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of one notebook; `status` is "done", "up to date" or "failed" (then `error` says why)."""
-
-    name: str
-    status: str
-    figures: tuple[str, ...]
-    tables: tuple[str, ...]
-    executed: Path  # folder of the executed copy
-    gallery: Path
-    seconds: float = 0.0
-    headline: str = ""
-    claims: tuple[dict, ...] = ()
-    error: str = ""
 
 
 class Planned:
@@ -78,17 +61,20 @@ class Planned:
         """Note what a success was made of."""
         write_whole(self.stamp, as_json(self._made_of() | {"seconds": round(seconds, 1)}))
 
-    def result(self, status: str, seconds: float = 0.0, error: str = "") -> Result:
-        """Return what became of the notebook, with the numbers and claims that it has left."""
-        file = self.folder / f"{self.name}.json"
-        numbers = json.loads(file.read_text("utf-8")) if status != "failed" and file.is_file() else {}
-        claims = tuple(numbers.pop("claims", ()))
-        headline = ""
-        for key, value in [*numbers.items()][:1]:
-            headline = f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-        promised = map(self.notebook.promised, FILES)
-        folders = (self.output.parent, self.folder / "index.html")
-        return Result(self.name, status, *promised, *folders, seconds, headline, claims, error)
+
+class Result:
+    """What became of a notebook: `status` is "done", "up to date" or "failed" (then `error` says why).
+
+    `numbers` and `claims` are those that the notebook has left, the first number being its headline.
+    """
+
+    def __init__(self, planned: Planned, status: str, seconds: float = 0.0, error: str = ""):
+        self.planned, self.name, self.status = planned, planned.name, status
+        self.seconds, self.error = seconds, error
+        file = planned.folder / f"{planned.name}.json"
+        left = status != "failed" and file.is_file()
+        self.numbers = json.loads(file.read_text(encoding="utf-8")) if left else {}
+        self.claims = self.numbers.pop("claims", [])
 
 
 def plan(

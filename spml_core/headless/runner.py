@@ -69,7 +69,7 @@ def run_notebooks(
     if jobs > 1:  # else the order of their numbers; what nothing is known of may be long
         known = _durations(notebooks_dir)
         waiting.sort(key=lambda one: -(one.last_seconds or known.get(one.name, math.inf)))
-    results = [*(one.result("up to date") for one in current), *_execute(waiting, jobs)]
+    results = [*(Result(one, "up to date") for one in current), *_execute(waiting, jobs)]
     write_galleries(planned, notebooks_dir)
     return sorted(results, key=lambda result: [one.name for one in planned].index(result.name))
 
@@ -135,7 +135,7 @@ class Execution:
         seconds = time.monotonic() - self.begin
         if not error:
             self.planned.succeeded(seconds)
-        result = self.planned.result("failed" if error else "done", seconds, error)
+        result = Result(self.planned, "failed" if error else "done", seconds, error)
         tqdm.write(f"{self.name}: {result.status} after {seconds:.0f} s")
         return result
 
