@@ -27,6 +27,22 @@ training: dict = {}
 venue: str = "ijcai2024"
 figures_dir: str = "figures"
 """
+SHARED = {  # name: how it is annotated; what it is
+    "dataset": ("str",),  # a name of `spml_core.data`
+    "root": ("str | None",),  # folder of the data set; None for digits
+    "data": ("dict",),  # further options of the data set's loader, e.g. {"train": 300, "val": 100} for digits
+    "method": ("str",),  # a registered name
+    "methods": ("list[str]",),  # several; the baseline first; none = all, where a notebook takes all
+    "params": ("dict", "dict[str, dict]"),  # hyperparameters that are not the default: of `method`; by method
+    "seeds": ("list[int]",),  # one run each
+    "epochs": ("int",),  # length of training
+    "backbone": ("str | None",),  # None = the data set's own
+    "training": ("dict",),  # further fields of `Experiment`: mode, batch_size, lr, val_labels, ...
+    "venue": ("str",),  # `figures.use`: sizes and fonts
+    "formats": ("list[str]",),  # `figures.use`: written besides PDF and PNG
+    "runs_dir": ("str",),  # where runs are kept, relative to the project
+    "figures_dir": ("str",),  # where figures go
+}
 CURVES = 'lr: float = 1e-3\nvenue: str = "ijcai2024"\nfigures_dir: str = "figures"'
 
 
@@ -258,8 +274,8 @@ def test_shared_parameters_are_called_and_typed_alike(notebook):
     declared = notebook.parameters
     notebook.check({name: parameter.default for name, parameter in declared.items()})
     assert {"venue", "formats", "figures_dir"} <= declared.keys()
-    for name in declared.keys() & profiles.SHARED.keys():
-        assert declared[name].type in profiles.SHARED[name]
+    for name in declared.keys() & SHARED.keys():
+        assert declared[name].type in SHARED[name]
     if "epochs" in declared:
         assert {"dataset", "root", "data", "seeds", "backbone", "training", "runs_dir"} <= declared.keys()
 

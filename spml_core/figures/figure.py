@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import matplotlib as mpl
@@ -99,9 +99,10 @@ def subplots(
     width: str = "column",
     height_to_width: float = 0.68,
     venue: str | None = None,
+    figure: Callable[[], Figure] = plt.figure,
     **options,
 ):
-    """`plt.subplots` for a figure as wide as a venue's column or text.
+    """Return figure and axes, as `plt.subplots` does, as wide as a venue's column or text.
 
     Sets matplotlib's defaults for the rest of the session, since text and lines take theirs when they are drawn.
 
@@ -109,32 +110,12 @@ def subplots(
         width: "column" or "text", 3.375 and 7 inches at IJCAI; where a page has one column, "column" is 0.6 of it.
         height_to_width: of each of the axes in the grid.
         venue: see `venues`; None = what `use` has set, at first IJCAI.
-        options: of `plt.subplots`, e.g. sharey=True.
+        figure: makes the figure, see `detached`.
+        options: of `Figure.subplots`, e.g. sharey=True.
 
     Raises:
         ValueError: unknown width or venue.
     """
-    _set_look(nrows, ncols, width, height_to_width, venue)
-    return plt.subplots(nrows, ncols, **options)
-
-
-def detached(
-    nrows: int = 1,
-    ncols: int = 1,
-    *,
-    width: str = "text",
-    height_to_width: float = 0.68,
-    venue: str | None = None,
-    **options,
-):
-    """`subplots` of a figure that pyplot does not know: shown by nobody but its owner, and gone with it."""
-    _set_look(nrows, ncols, width, height_to_width, venue)
-    fig = Figure()
-    return fig, fig.subplots(nrows, ncols, **options)
-
-
-def _set_look(nrows: int, ncols: int, width: str, height_to_width: float, venue: str | None) -> None:
-    """Make matplotlib's defaults those of a venue, the size of such a figure included."""
     if width not in WIDTHS:
         raise ValueError(f"unknown width {width!r}: use one of {', '.join(WIDTHS)}")
     widths, texts = _sizes(_chosen["venue"] if venue is None else find_venue(venue))
@@ -150,6 +131,13 @@ def _set_look(nrows: int, ncols: int, width: str, height_to_width: float, venue:
             "legend.frameon": False,
         }
     )
+    fig = figure()
+    return fig, fig.subplots(nrows, ncols, **options)
+
+
+def detached(nrows: int = 1, ncols: int = 1, *, width: str = "text", **options):
+    """Return `subplots` of a figure that pyplot does not know: shown by nobody but its owner, and gone with it."""
+    return subplots(nrows, ncols, width=width, figure=Figure, **options)
 
 
 def context(runs: Iterable, epoch: str = "best") -> str:

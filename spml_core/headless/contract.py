@@ -106,39 +106,32 @@ class Notebook:
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The parameters by name, in order."""
-        lines = self._parameters_cell.splitlines()
-        nodes = [n for n in self._statements if not isinstance(n, ast.Assert)]
-        found = [_parameter(node, lines, self.name) for node in nodes]
+        lines, statements = self._declaration
+        found = [_parameter(n, lines, self.name) for n in statements if not isinstance(n, ast.Assert)]
         return {parameter.name: parameter for parameter in found}
 
     def check(self, values: Mapping[str, object]) -> None:
         """Raise `NotebookError` where an `assert` of the parameters cell does not hold for `values`."""
-        for node in self._statements:
-            if not isinstance(node, ast.Assert):
-                continue
+        for node in (n for n in self._declaration[1] if isinstance(n, ast.Assert)):
+            line = compile(ast.Module([node], type_ignores=[]), self.name, "exec", optimize=0)
             try:
-                holds = eval(compile(ast.Expression(node.test), self.name, "eval"), dict(values))
-                why = node.msg and eval(compile(ast.Expression(node.msg), self.name, "eval"), dict(values))
-            except Exception as error:  # the line is the notebook's own code
-                holds, why = False, reason(error)
-            if not holds:
+                exec(line, dict(values))
+            except Exception as error:  # an AssertionError, or any kind from the line itself
                 used = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)} & values.keys()
                 got = ", ".join(f"{key} = {values[key]!r}" for key in sorted(used))
-                hint = f" ({why})" if why else ""
-                raise NotebookError(f"{self.name} needs `{ast.unparse(node.test)}`{hint}, but {got}")
+                why = str(error) if isinstance(error, AssertionError) else reason(error)
+                needed = f"`{ast.unparse(node.test)}`" + (f" ({why})" if why else "")
+                raise NotebookError(f"{self.name} needs {needed}, but {got}") from error
 
     @cached_property
-    def _parameters_cell(self) -> str:
+    def _declaration(self) -> tuple[list[str], list[ast.stmt]]:
+        """Lines and statements of the cell tagged "parameters"."""
         tagged = [cell for cell in self.node.cells if "parameters" in cell.metadata.get("tags", [])]
         if len(tagged) != 1 or tagged[0].cell_type != "code":
             raise NotebookError(
                 f'{self.name}: exactly one code cell must carry the tag "parameters", not {len(tagged)}'
             )
-        return tagged[0].source
-
-    @cached_property
-    def _statements(self) -> list[ast.stmt]:
-        return self._parse(self._parameters_cell, "parameters cell").body
+        return tagged[0].source.splitlines(), self._parse(tagged[0].source, "parameters cell").body
 
     @cached_property
     def promises(self) -> list[Promise]:

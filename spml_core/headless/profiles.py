@@ -1,7 +1,8 @@
 """The values of notebooks' parameters: defaults, profiles, what a command gives; and whether they can be.
 
-Parameters that notebooks share have the same name and type everywhere (`SHARED`); a notebook declares those it uses,
-with its quick run as default, and a profile (`load`) sets them for all. In a notebook that trains:
+Parameters that notebooks share have the same name and type everywhere (tests/test_profiles.py lists them); a notebook
+declares those it uses, with its quick run as default, and a profile (`load`) sets them for all. In a notebook that
+trains:
 
     use(venue, formats)
     fields = {"dataset": dataset, "root": root, "data": data, "epochs": epochs, "backbone": backbone} | training
@@ -18,22 +19,6 @@ from spml_core import words
 from spml_core.headless.contract import Notebook, NotebookError, find, reason
 from spml_core.paths import locate
 
-SHARED = {  # name: how it is annotated; what it is
-    "dataset": ("str",),  # a name of `spml_core.data`
-    "root": ("str | None",),  # folder of the data set; None for digits
-    "data": ("dict",),  # further options of the data set's loader, e.g. {"train": 300, "val": 100} for digits
-    "method": ("str",),  # a registered name
-    "methods": ("list[str]",),  # several; the baseline first; none = all, where a notebook takes all
-    "params": ("dict", "dict[str, dict]"),  # hyperparameters that are not the default: of `method`; by method
-    "seeds": ("list[int]",),  # one run each
-    "epochs": ("int",),  # length of training
-    "backbone": ("str | None",),  # None = the data set's own
-    "training": ("dict",),  # further fields of `Experiment`: mode, batch_size, lr, val_labels, ...
-    "venue": ("str",),  # `figures.use`: sizes and fonts
-    "formats": ("list[str]",),  # `figures.use`: written besides PDF and PNG
-    "runs_dir": ("str",),  # where runs are kept, relative to the project
-    "figures_dir": ("str",),  # where figures go
-}
 QUICK = "quick"  # the profile that needs no file: the notebooks' own defaults
 
 
@@ -129,8 +114,7 @@ def check(notebook: Notebook, values: Mapping[str, object]) -> None:
             `Experiment` refuses; these are not asked about defaults.
     """
     notebook.check(values)
-    known = notebook.parameters
-    if all(values[key] == known[key].default for key in SHARED.keys() & known.keys()):
+    if values == {name: parameter.default for name, parameter in notebook.parameters.items()}:
         return
     from spml_core import data, figures, runs
 

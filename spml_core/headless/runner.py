@@ -242,16 +242,21 @@ class Execution:
         new = sum(file.stat().st_mtime >= self.begin_time for file in folder.glob("*/summary.json"))
         return f", runs trained since the start: {new}"
 
+    @property
+    def _process(self):
+        """The kernel's process, None before there is one."""
+        return getattr(getattr(self.manager, "provisioner", None), "process", None)
+
     def send(self, number: int):
         """Send a signal to the kernel and its children."""
-        process = getattr(getattr(self.manager, "provisioner", None), "process", None)
-        if process is not None and process.poll() is None:
+        if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, number)  # a kernel leads a process group: its workers end with it
+                os.killpg(
+                    self._process.pid, number
+                )  # a kernel leads a process group: its workers end with it
 
     def _cause_of_death(self) -> str:
-        process = self.manager.provisioner.process
-        code = process.poll() if process is not None else None
+        code = None if self._process is None else self._process.poll()
         if code is None or code >= 0:
             return f"the kernel ended (exit code {code})"
         name = signal.Signals(-code).name
