@@ -256,7 +256,8 @@ class Execution:
                 )  # a kernel leads a process group: its workers end with it
 
     def _cause_of_death(self) -> str:
-        code = None if self._process is None else self._process.poll()
+        process = self._process
+        code = None if process is None else process.poll()
         if code is None or code >= 0:
             return f"the kernel ended (exit code {code})"
         name = signal.Signals(-code).name
