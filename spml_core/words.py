@@ -1,51 +1,94 @@
-"""Words of reports and messages: numbers with their nouns, and the name that was probably meant."""
+"""Text in and out: numbers with their nouns, the name that was probably meant, and YAML."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 SHOWN = 5  # names in a sentence
 
 
 def count(number: int, noun: str) -> str:
-    """`1 image`, `2,000 images`, `3 classes`, `2 copies`."""
+    """Return `1 image`, `2,000 images`, `3 classes`, `2 copies`."""
     return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
 def plural(noun: str) -> str:
-    """Of the nouns that reports use; the last word is what changes."""
+    """Return the plural of a noun that reports use; its last word changes."""
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{noun[:-1]}ies"
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
 
 
 def some(number: int, total: int, noun: str, one: str = "is", many: str = "are") -> str:
-    """`1 of 28 images is`, `2 of 28 images are`: the verb agrees with the first number, the noun with the second."""
+    """Return `1 of 28 images is`: the verb agrees with the first number, the noun with the second."""
     return f"{number:,} of {count(total, noun)} {one if number == 1 else many}"
 
 
 def listed(names: Sequence[str], shown: int = SHOWN) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
     return ", ".join(map(str, names[:shown])) + more
 
 
 def nearest(name: str, known: Iterable[str], number: int = 3, cutoff: float = 0.3) -> list[str]:
-    """The known names that are likely meant; the one alone that differs in case, blanks and hyphens only."""
-    known = list(known)
-    same = [other for other in known if _plain(other) == _plain(name)]
-    if same:
-        return same
+    """Return the known names that are likely meant, the first kind of likeness that any of them has.
+
+    They differ in case, blanks and hyphens only; or one is short for the other ("lr" for "learning_rate") or a part
+    of it; or they are spelt alike, at most `number` of them.
+    """
     by_plain = {_plain(other): other for other in known}
-    return [by_plain[near] for near in difflib.get_close_matches(_plain(name), by_plain, number, cutoff)]
+    if _plain(name) in by_plain:
+        return [by_plain[_plain(name)]]
+    parts, short = _parts(name), _initials(name)
+    related = [
+        other
+        for other in by_plain.values()
+        if name.lower() in (*_parts(other), _initials(other)) or (len(parts) > 1 and other.lower() == short)
+    ]
+    near = difflib.get_close_matches(_plain(name), by_plain, number, cutoff)
+    return related[:number] or [by_plain[plain] for plain in near]
 
 
 def did_you_mean(name: str, known: Iterable[str], number: int = 3, cutoff: float = 0.3) -> str:
-    """`did you mean 'gr'?`, or nothing."""
+    """Return `did you mean 'gr'?`, or "" where no name is near."""
     near = nearest(name, known, number, cutoff)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def _plain(name: str) -> str:
-    return "".join(c for c in str(name).casefold() if c not in " -_")
+    return "".join(_parts(name))
+
+
+def _parts(name: str) -> list[str]:
+    return re.split("[-_ ]+", str(name).casefold())
+
+
+def _initials(name: str) -> str:
+    return "".join(part[:1] for part in _parts(name))
+
+
+def read_yaml(source: str | Path):
+    """Return what YAML says: the text itself, or the file where `source` is a Path.
+
+    Numbers such as 1e-4 are numbers, as in YAML 1.2; PyYAML follows 1.1, where they are text.
+
+    Raises:
+        ValueError: not YAML; names file and line.
+    """
+    import yaml  # not at the top: losses and label draws do without it
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    number = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+    try:
+        return yaml.load(source.read_text(encoding="utf-8") if isinstance(source, Path) else source, Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        reason = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ValueError(f"{source} is not YAML{where}: {reason}") from error

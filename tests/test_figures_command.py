@@ -19,8 +19,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from spml_core import __version__, paths
 from spml_core.cli import main
-from spml_core.headless import contract as notebooks
-from spml_core.headless import kernels, runner
+from spml_core.headless import contract, kernels, planning, runner
+from spml_core.headless.contract import Notebook, NotebookError, find
 
 PARAMETERS = """
 runs_dir: str = "runs"
@@ -73,7 +73,7 @@ def spml(*arguments):
 
 
 def declared(project, line):
-    return notebooks.parameters(write(project, "01-one", declare=line))
+    return Notebook(write(project, "01-one", declare=line)).parameters
 
 
 # --- parameters ---
@@ -137,7 +137,7 @@ def test_a_value_becomes_the_declared_type(project, kind, value, expected):
 )
 def test_a_value_of_another_type_is_an_error_that_names_it(project, kind, value):
     write(project, "01-one", declare=f"x: {kind}")
-    with pytest.raises(notebooks.NotebookError) as caught:
+    with pytest.raises(NotebookError) as caught:
         runner.run_notebooks(["01"], {"x": value})
     for part in ("'x'", "01-one", repr(value), kind.split(" =")[0]):
         assert part in str(caught.value)
@@ -145,7 +145,7 @@ def test_a_value_of_another_type_is_an_error_that_names_it(project, kind, value)
 
 
 def test_parameters_carry_type_default_and_help(project):
-    found = notebooks.parameters(write(project, "01-one"))
+    found = Notebook(write(project, "01-one")).parameters
     assert list(found) == ["runs_dir", "figures_dir", "lr", "seeds"]
     assert (found["lr"].type, found["lr"].default, found["lr"].help) == ("float", 1e-3, "learning rate ε")
     assert found["seeds"].default == [0, 1] and found["seeds"].help == ""
@@ -155,7 +155,7 @@ def test_parameters_carry_type_default_and_help(project):
     "line", ["x = 1", "x: int", "x: int = len('a')", "x: Path = 1", "x: int = 1.5", "import os", "x: int = ("]
 )
 def test_anything_but_annotated_literals_is_refused(project, line):
-    with pytest.raises(notebooks.NotebookError, match=r"01-one.*parameters cell"):
+    with pytest.raises(NotebookError, match=r"01-one.*parameters cell"):
         declared(project, line)
 
 
@@ -165,17 +165,16 @@ def test_exactly_one_parameters_cell(project, tags):
     nbformat.write(
         new_notebook(cells=[new_code_cell("x: int = 1", metadata={"tags": [t]}) for t in tags]), path
     )
-    with pytest.raises(notebooks.NotebookError, match=f'"parameters", not {len(tags)}'):
-        notebooks.parameters(path)
+    with pytest.raises(NotebookError, match=f'"parameters", not {len(tags)}'):
+        assert Notebook(path).parameters
 
 
 def test_an_unknown_parameter_stops_everything_before_any_work(project):
     write(project, "01-one", "raise SystemExit")
-    write(project, "02-two", declare=PARAMETERS + "learning_rate: float = 1.0")
-    result = spml("figures", "01", "02", "-p", "learning_rate", "0.3")
+    result = spml("figures", "01", "-p", "learning_rate", "0.3")
     assert result.exit_code == 2
     assert "'learning_rate' is not declared by 01-one; did you mean 'lr'?" in result.output
-    assert "declared by: 02-two" in result.output
+    assert "declared: figures_dir, lr, runs_dir, seeds" in result.output
     assert "did you mean 'seeds'" in spml("figures", "-p", "seed", "3").output
     assert spml("figures", "-p", "lr", "1", "-p", "lr", "2").exit_code == 2
     assert sorted(os.listdir(project)) == ["notebooks"]
@@ -184,36 +183,42 @@ def test_an_unknown_parameter_stops_everything_before_any_work(project):
 # --- notebooks and their promises ---
 
 
-def test_promised_figures_are_the_literal_names(project):
+def test_promises_are_the_literal_names(project):
     path = write(
         project,
         "01-one",
         'def draw(k):\n    save_figure(fig, "01a-x", data=d)\nsave_figure(fig, f"01-{k}")',
-        'figures.save_figure(fig, name="01b-y")\nsave_figure(fig, "01a-x")\nsave("01c-z")',
+        'save_table(t, "01-t")\nfigures.save_figure(fig, name="01b-y", source="GR Fig 1; GR Fig 2a/2b")',
+        'save_figure(fig, "01a-x")\nsave("01c-z")',
     )
-    assert notebooks.promised_figures(path) == ["01a-x", "01b-y"]
+    notebook = Notebook(path)
+    assert notebook.promised("figure") == ("01a-x", "01b-y") and notebook.promised("table") == ("01-t",)
+    assert [promise.cell for promise in notebook.promises] == [2, 3, 3]
+    assert notebook.promises[1].source == ("GR Fig 1", "GR Fig 2a/2b") and notebook.promises[0].source == ()
+
+
+def paths_of(notebooks):
+    return [notebook.path for notebook in notebooks]
 
 
 def test_notebooks_go_by_number_name_and_path(project):
     one, two = write(project, "01-one"), write(project, "06-k-hat-assumptions")
-    assert notebooks.find() == [one, two]
+    assert paths_of(find()) == [one, two]
     for name in (
         "06",
         "06-k-hat-assumptions",
         "06-k-hat-assumptions.ipynb",
         "notebooks/06-k-hat-assumptions.ipynb",
     ):
-        assert notebooks.find([name, name]) == [two]
+        assert paths_of(find([name, name])) == [two]
     for name in ("06-k-hat-asumptions", "assumptions", "7"):
-        with pytest.raises(
-            notebooks.NotebookError, match=rf"'{name}' is no notebook; .*06-k-hat-assumptions"
-        ):
-            notebooks.find([name])
+        with pytest.raises(NotebookError, match=rf"'{name}' is no notebook; .*06-k-hat-assumptions"):
+            find([name])
     write(project, "06-other")
-    with pytest.raises(notebooks.NotebookError, match=r"several notebooks.*06-k-hat-assumptions, 06-other"):
-        notebooks.find(["06"])
-    with pytest.raises(notebooks.NotebookError, match="no notebooks in"):
-        notebooks.find(notebooks_dir="empty")
+    with pytest.raises(NotebookError, match=r"several notebooks.*06-k-hat-assumptions, 06-other"):
+        find(["06"])
+    with pytest.raises(NotebookError, match="no notebooks in"):
+        find(notebooks_dir="empty")
 
 
 def test_list_shows_titles_and_parameters(project):
@@ -232,6 +237,21 @@ def test_a_path_is_taken_from_the_project_root(project, monkeypatch):
     assert paths.locate(project / "y") == project / "y"
 
 
+def test_a_printed_command_is_the_one_that_a_shell_finds(project, monkeypatch):
+    folder = project / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setenv("PATH", "")
+    assert paths.command() == "spml"  # no other is known
+    (folder / "spml").write_text("#!/bin/sh\n")
+    (folder / "spml").chmod(0o755)
+    assert paths.command() == os.path.join(".venv", "bin", "spml")
+    monkeypatch.chdir(project / "notebooks")
+    assert paths.command() == str(folder / "spml")
+    monkeypatch.setenv("PATH", str(folder))
+    assert paths.command() == "spml"
+
+
 # --- the command ---
 
 
@@ -247,7 +267,7 @@ def test_help_is_instant_and_the_version_is_shown():
 
 
 def run_python(code, **options):
-    environment = os.environ | {"PYTHONPATH": str(Path(notebooks.__file__).parents[1]), "COLUMNS": "100"}
+    environment = os.environ | {"PYTHONPATH": str(Path(contract.__file__).parents[1]), "COLUMNS": "100"}
     return subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, **options
     )
@@ -299,7 +319,7 @@ plt.plot([1, 2]);
     assert sum(output.output_type == "stream" for output in executed.cells[4].outputs) == 1  # the whole bar
 
     # From here on nothing executes: "done" says that it would have been.
-    monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [run.result("done") for run in runs])
+    monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [planning.Result(run, "done") for run in runs])
     again = {"lr": np.float64(1e-4), "seeds": (2, 3)}
     fresh = lambda given=again, **options: runner.run_notebooks(parameters=given, **options)[0].status  # noqa: E731
     assert fresh() == "up to date" and "up to date" in spml(*command).output
@@ -311,7 +331,7 @@ plt.plot([1, 2]);
         assert fresh() == "done"
     figure.write_bytes(b"01a-x")
     assert fresh() == "up to date"
-    monkeypatch.setattr(runner, "__file__", str(write(project, "02-two")))  # other code than at the time
+    monkeypatch.setattr(planning, "PACKAGE", project)  # other code than at the time
     assert fresh() == "done"
 
 
@@ -396,11 +416,11 @@ def test_state_says_what_has_changed(project):
     path = write(project, "01-one", SAVE, 'save_figure(None, "01a-x")')
 
     def state(**given):
-        return runner.plan(parameters=given)[0].state()
+        return planning.plan(parameters=given)[0].state
 
     assert state() == "never run"
     runner.run_notebooks()
-    assert state() == "up to date" and runner.plan()[0].last_seconds > 0
+    assert state() == "up to date" and planning.plan()[0].last_seconds > 0
     assert state(lr=1) == "stale: changed parameters"
     (project / "figures" / "01a-x.csv").write_text("x\n")
     assert state() == "stale: changed figures"
@@ -444,3 +464,22 @@ def test_ctrl_c_ends_the_kernels(project):
     assert "interrupted; all kernels ended" in output and "02-next" not in output
     with pytest.raises(ProcessLookupError):
         os.kill(kernel, 0)
+
+
+def test_without_a_terminal_a_line_a_minute_says_where_a_notebook_is(project, monkeypatch):
+    monkeypatch.setattr(runner, "SILENT_SECONDS", 0)
+    train = """
+import time
+from pathlib import Path
+for number in range(2):
+    folder = Path(runs_dir, f"run-{number}")
+    folder.mkdir(parents=True)
+    (folder / "summary.json").touch()
+time.sleep(2.5)
+"""
+    write(project, "01-one", train)
+    (project / "runs" / "before").mkdir(parents=True)
+    (project / "runs" / "before" / "summary.json").touch()
+    os.utime(project / "runs" / "before" / "summary.json", (0, 0))
+    lines = [line for line in spml("figures").output.splitlines() if line.startswith("01-one: 0 min, ")]
+    assert "01-one: 0 min, cell 3 of 3, '01-one · Is it so?', runs trained since the start: 2" in lines

@@ -11,8 +11,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from spml_core import data
 from spml_core.cli import main
-from spml_core.headless import contract as notebooks
-from spml_core.headless import profiles, runner
+from spml_core.headless import planning, profiles, runner
+from spml_core.headless.contract import NotebookError, find
 
 ROOT = Path(__file__).parents[1]
 TRAINS = """
@@ -27,6 +27,22 @@ training: dict = {}
 venue: str = "ijcai2024"
 figures_dir: str = "figures"
 """
+SHARED = {  # name: how it is annotated; what it is
+    "dataset": ("str",),  # a name of `spml_core.data`
+    "root": ("str | None",),  # folder of the data set; None for digits
+    "data": ("dict",),  # further options of the data set's loader, e.g. {"train": 300, "val": 100} for digits
+    "method": ("str",),  # a registered name
+    "methods": ("list[str]",),  # several; the baseline first; none = all, where a notebook takes all
+    "params": ("dict", "dict[str, dict]"),  # hyperparameters that are not the default: of `method`; by method
+    "seeds": ("list[int]",),  # one run each
+    "epochs": ("int",),  # length of training
+    "backbone": ("str | None",),  # None = the data set's own
+    "training": ("dict",),  # further fields of `Experiment`: mode, batch_size, lr, val_labels, ...
+    "venue": ("str",),  # `figures.use`: sizes and fonts
+    "formats": ("list[str]",),  # `figures.use`: written besides PDF and PNG
+    "runs_dir": ("str",),  # where runs are kept, relative to the project
+    "figures_dir": ("str",),  # where figures go
+}
 CURVES = 'lr: float = 1e-3\nvenue: str = "ijcai2024"\nfigures_dir: str = "figures"'
 
 
@@ -38,7 +54,7 @@ def project(tmp_path, monkeypatch):
     for name, declare in (("01-curves", CURVES), ("07-trains", TRAINS)):
         cells = [new_markdown_cell(f"# {name}"), new_code_cell(declare, metadata={"tags": ["parameters"]})]
         nbformat.write(new_notebook(cells=cells), tmp_path / "notebooks" / f"{name}.ipynb")
-    monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [run.result("done") for run in runs])
+    monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [planning.Result(run, "done") for run in runs])
     return tmp_path
 
 
@@ -47,7 +63,7 @@ def write(project, text, name="fast"):
 
 
 def values(name="fast", **given):
-    return {run.name: run.values for run in runner.plan(parameters=given, profile=name)}
+    return {run.name: run.values for run in planning.plan(parameters=given, profile=name)}
 
 
 def test_a_profile_reaches_what_declares_its_parameters_and_p_goes_before_it(project):
@@ -62,14 +78,14 @@ def test_a_profile_reaches_what_declares_its_parameters_and_p_goes_before_it(pro
 
 def test_profiles_do_not_overwrite_each_other(project):
     write(project, "all: {epochs: 1}")
-    fast, quick = runner.plan(profile="fast"), runner.plan()
+    fast, quick = planning.plan(profile="fast"), planning.plan()
     assert {run.folder for run in quick} == {project / "figures"}
     assert {run.output.parent for run in quick} == {project / "runs" / "notebooks"}
     assert {run.folder for run in fast} == {project / "figures" / "fast"}
     assert {run.output.parent for run in fast} == {project / "figures" / "fast" / "notebooks"}
-    (mine,) = runner.plan(["01"], {"figures_dir": str(project / "mine")})
+    (mine,) = planning.plan(["01"], {"figures_dir": str(project / "mine")})
     assert mine.output == project / "mine" / "notebooks" / "01-curves.ipynb"
-    (put,) = runner.plan(["01"], output_dir="copies", profile="fast")
+    (put,) = planning.plan(["01"], output_dir="copies", profile="fast")
     assert put.output == project / "copies" / "01-curves.ipynb"
 
 
@@ -88,14 +104,14 @@ def test_profiles_do_not_overwrite_each_other(project):
 )
 def test_a_wrong_profile_stops_everything(project, text, message):
     write(project, text)
-    with pytest.raises(notebooks.NotebookError, match=message):
+    with pytest.raises(NotebookError, match=message):
         runner.run_notebooks(profile="fast")
     assert sorted(os.listdir(project)) == ["notebooks"]
 
 
 def test_an_unknown_profile_names_those_there_are(project):
     write(project, "")
-    with pytest.raises(notebooks.NotebookError, match=r"'papre' is no profile; there are: fast, quick"):
+    with pytest.raises(NotebookError, match=r"'papre' is no profile; there are: fast, quick"):
         profiles.load("papre")
     assert values() == {n: v | {"figures_dir": "figures/fast"} for n, v in values("quick").items()}
 
@@ -117,7 +133,7 @@ def test_an_unknown_profile_names_those_there_are(project):
     ],
 )
 def test_what_does_not_exist_is_said_before_a_kernel_starts(project, given, message):
-    with pytest.raises(notebooks.NotebookError, match=message):
+    with pytest.raises(NotebookError, match=message):
         runner.run_notebooks(["07"], given)
     assert sorted(os.listdir(project)) == ["notebooks"]
 
@@ -135,7 +151,7 @@ def test_what_exists_passes(project):
 def test_no_methods_are_all_methods(project):
     given = {"methods": [], "params": {"em": {"alpha": 0.1}}}
     assert runner.run_notebooks(["07"], given)[0].status == "done"
-    with pytest.raises(notebooks.NotebookError, match="no parameter alpa"):
+    with pytest.raises(NotebookError, match="no parameter alpa"):
         runner.run_notebooks(["07"], {"methods": [], "params": {"em": {"alpa": 0.1}}})
 
 
@@ -147,12 +163,49 @@ def test_other_methods_go_without_the_params_that_a_profile_has_for_those_left_o
     assert values(**asked)["07-trains"]["params"] == {"em": {"alpha": 1}}
 
 
-def test_without_names_a_parameter_reaches_the_notebooks_that_declare_it(project):
-    assert values("quick", epochs=3)["07-trains"]["epochs"] == 3
-    with pytest.raises(notebooks.NotebookError, match=r"'epochs' is not declared by 01-curves"):
-        runner.plan(["01", "07"], {"epochs": 3})
-    with pytest.raises(notebooks.NotebookError, match=r"'epoch' is not declared by 01-curves, 07-trains"):
-        values("quick", epoch=3)
+@pytest.mark.parametrize("names", [(), ("01", "07")])
+def test_each_notebook_takes_the_parameters_that_it_declares(project, names):
+    found = {run.name: run.values for run in planning.plan(names, {"epochs": 3, "lr": "1e-4"})}
+    assert found["07-trains"]["epochs"] == 3 and "lr" not in found["07-trains"]
+    assert found["01-curves"]["lr"] == 1e-4 and "epochs" not in found["01-curves"]
+    message = r"'epoch' is not declared by 01-curves, 07-trains; did you mean 'epochs'\?\ndeclared: .*, lr, "
+    with pytest.raises(NotebookError, match=message):
+        planning.plan(names, {"epoch": 3})
+    with pytest.raises(NotebookError, match=r"'epochs' is not declared by 01-curves\n"):
+        planning.plan(["01"], {"epochs": 3})
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (
+            {"steps": 24},
+            r"08-asserts needs `steps >= 3 and steps % 2 == 1` \(the middle is .*\), but steps = 24",
+        ),
+        ({"span": "0"}, r"08-asserts needs `0 < span <= 10`, but span = 0\.0"),
+        ({"methods": []}, r"needs `methods and set\(shown\) <= set\(methods\)`, but methods = \[\], shown"),
+        ({"shown": ["em"]}, r"but methods = \['an', 'gr'\], shown = \['em'\]"),
+        ({"data": {}}, r"needs `data\['train'\] > 0` \(KeyError: 'train'\), but data = \{\}"),
+    ],
+)
+def test_what_a_notebook_asserts_of_its_parameters_is_checked_first(project, given, message):
+    declare = """
+steps: int = 25  # points on a line
+span: float = 1.0  # how far to go
+methods: list[str] = ["an", "gr"]  # trained
+shown: list[str] = ["gr"]  # drawn
+data: dict = {"train": 300}
+assert steps >= 3 and steps % 2 == 1, "the middle is the trained network"
+assert 0 < span <= 10
+assert methods and set(shown) <= set(methods)
+assert data["train"] > 0
+"""
+    cells = [new_code_cell(declare, metadata={"tags": ["parameters"]})]
+    nbformat.write(new_notebook(cells=cells), project / "notebooks" / "08-asserts.ipynb")
+    with pytest.raises(NotebookError, match=message):
+        runner.run_notebooks((), given)
+    assert sorted(os.listdir(project)) == ["notebooks"]
+    assert runner.run_notebooks(["08"], {"steps": 27})[0].status == "done"
 
 
 def test_the_longest_goes_first(project, monkeypatch):
@@ -160,9 +213,9 @@ def test_the_longest_goes_first(project, monkeypatch):
     monkeypatch.setattr(
         runner,
         "_execute",
-        lambda runs, jobs: order.extend(r.name for r in runs) or [r.result("done") for r in runs],
+        lambda runs, jobs: order.extend(r.name for r in runs) or [planning.Result(r, "done") for r in runs],
     )
-    for run, seconds in zip(runner.plan(), (5, 50), strict=True):
+    for run, seconds in zip(planning.plan(), (5, 50), strict=True):
         run.stamp.parent.mkdir(parents=True, exist_ok=True)
         run.stamp.write_text(json.dumps({"seconds": seconds}))
     results = runner.run_notebooks(jobs=2)
@@ -171,7 +224,7 @@ def test_the_longest_goes_first(project, monkeypatch):
     runner.run_notebooks()
     assert order == ["01-curves", "07-trains"]
     order.clear()
-    runner.plan(["01"])[0].stamp.unlink()  # unknown: it may be the longest
+    planning.plan(["01"])[0].stamp.unlink()  # unknown: it may be the longest
     runner.run_notebooks(jobs=2)
     assert order == ["01-curves", "07-trains"]
     order.clear()
@@ -193,14 +246,14 @@ def test_list_shows_the_values_of_a_profile_and_states(project):
 
 def test_shipped_durations_are_of_the_notebooks():
     durations = json.loads((ROOT / "notebooks" / "durations.json").read_text())
-    assert set(durations) == {path.stem for path in notebooks.find((), ROOT / "notebooks")}
+    assert set(durations) == {notebook.name for notebook in find((), ROOT / "notebooks")}
     assert all(seconds > 0 for seconds in durations.values())
 
 
 @pytest.mark.parametrize("name", ["smoke", "paper"])
 def test_shipped_profiles_fit_the_notebooks(name, monkeypatch):
     monkeypatch.chdir(ROOT)
-    for run in runner.plan(profile=name):
+    for run in planning.plan(profile=name):
         assert run.folder == ROOT / "figures" / name
         if "epochs" in run.values:
             # 04 has methods with two stages, an epoch each
@@ -212,16 +265,17 @@ def test_the_papers_profile_asks_for_the_folder(monkeypatch, tmp_path):
     if "voc2012" not in data.DATASETS:
         pytest.skip("there is no data set voc2012")
     monkeypatch.chdir(ROOT)
-    with pytest.raises(notebooks.NotebookError, match=r"'voc2012' needs root"):
+    with pytest.raises(NotebookError, match=r"'voc2012' needs root"):
         runner.run_notebooks(profile="paper", output_dir=tmp_path)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
-def test_shared_parameters_are_called_and_typed_alike(path):
-    declared = notebooks.parameters(path)
+@pytest.mark.parametrize("notebook", find((), ROOT / "notebooks"), ids=lambda notebook: notebook.name)
+def test_shared_parameters_are_called_and_typed_alike(notebook):
+    declared = notebook.parameters
+    notebook.check({name: parameter.default for name, parameter in declared.items()})
     assert {"venue", "formats", "figures_dir"} <= declared.keys()
-    for name in declared.keys() & profiles.SHARED.keys():
-        assert declared[name].type in profiles.SHARED[name]
+    for name in declared.keys() & SHARED.keys():
+        assert declared[name].type in SHARED[name]
     if "epochs" in declared:
         assert {"dataset", "root", "data", "seeds", "backbone", "training", "runs_dir"} <= declared.keys()
 
@@ -236,5 +290,5 @@ def test_every_notebook_runs_in_the_smoke_profile(monkeypatch, tmp_path):
     assert not [c for r in results for c in r.claims if c["seeds"] and c["verdict"] != "not judged"]
     assert (tmp_path / "figures" / "notebooks" / "07-distinguishability.ipynb").is_file()
     page = (tmp_path / "figures" / "index.html").read_text()
-    for name in (name for result in results for name in (*result.figures, *result.tables)):
-        assert f'<figure id="{name}"' in page
+    for promise in (promise for result in results for promise in result.planned.notebook.promises):
+        assert f'<figure id="{promise.name}"' in page

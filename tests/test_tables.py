@@ -28,9 +28,9 @@ def test_a_table_is_csv_and_latex(tmp_path, capsys):
     assert latex.startswith("\\begin{table}[t]\n\\centering\n\\small\n\\caption{")
     for part in (
         r"\begin{tabular}{lrr}", r"\toprule", r"\bottomrule", r"\label{tab:99a-test}",
-        r"\caption{Test mAP, 5 \% of $\alpha$ (digits, 3 seeds)}",
-        r"method & mAP & $\beta$ \\", r"GR & \textbf{96.3 $\pm$ 0.7} & 1.00 \\",
-        r"EM\_APL & 95.4 & -- \\", r"$\hat k$ \& v & -- & 0.33 \\",
+        r"\caption{Test mAP, 5 \% of \ensuremath{\alpha} (digits, 3 seeds)}",
+        r"method & mAP & \ensuremath{\beta} \\", r"GR & \textbf{96.3 \ensuremath{\pm} 0.7} & 1.00 \\",
+        r"EM\_APL & 95.4 & -- \\", r"\ensuremath{\hat k} \& v & -- & 0.33 \\",
     ):  # fmt: skip
         assert part in latex
     assert json.loads((tmp_path / "99a-test.caption.json").read_text()) == {"kind": "table"} | told
@@ -57,4 +57,7 @@ def test_signs_with_a_meaning_in_latex():
     assert tables.tex(r"a_b 50% & {x} ~ ^ \ #1 $2") == (
         r"a\_b 50\% \& \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \#1 \$2"
     )
-    assert tables.tex("ω ≥ 0 → p̂") == r"$\omega$ $\geq$ 0 $\to$ $\hat p$"
+    assert tables.tex("ω ≥ 0 → p̂") == (
+        r"\ensuremath{\omega} \ensuremath{\geq} 0 \textrightarrow{} \ensuremath{\hat p}"
+    )
+    assert tables.tex("∅, 漢") == r"\ensuremath{\emptyset}, 漢"

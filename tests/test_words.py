@@ -42,3 +42,29 @@ def test_the_name_that_is_meant(name, near):
     assert words.did_you_mean(name, ["gr", "fm_splc", "hill"], 1) == (
         f"did you mean {near[0]!r}?" if near else ""
     )
+
+
+@pytest.mark.parametrize(
+    "name, near",
+    [
+        ("learning_rate", ["lr"]),
+        ("bs", ["batch_size"]),
+        ("size", ["batch_size"]),
+        ("seed", ["seeds"]),
+        ("zzz", []),
+    ],
+)
+def test_short_and_long_names_are_the_same(name, near):
+    assert words.nearest(name, ["lr", "batch_size", "seeds"], 1, 0.6) == near
+
+
+def test_yaml_with_the_numbers_that_people_write(tmp_path):
+    assert words.read_yaml("[1e-4, 1.5E3, -.5e1, 1e, an]") == [1e-4, 1500.0, -5.0, "1e", "an"]
+    assert words.read_yaml("{gr: {w: [0, 2]}, x: null}") == {"gr": {"w": [0, 2]}, "x": None}
+    file = tmp_path / "a.yaml"
+    file.write_text("lr: 1e-3\nmethods: [an\n")
+    with pytest.raises(ValueError, match=r"a\.yaml is not YAML, line 3: "):
+        words.read_yaml(file)
+    file.write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(ValueError, match=r"a\.yaml is not YAML: "):
+        words.read_yaml(file)

@@ -34,12 +34,13 @@ def explore(app, options):
 
 def _lab(root) -> list[str]:
     from spml_core.headless.contract import NotebookError, find
+    from spml_core.paths import command
 
     try:
         first = find()[0]
     except NotebookError as error:
-        raise click.UsageError(f"{error}; `spml explore --app` needs none") from error
-    page = f"--LabApp.default_url=/lab/tree/{first.relative_to(root).as_posix()}"
+        raise click.UsageError(f"{error}; `{command()} explore --app` needs none") from error
+    page = f"--LabApp.default_url=/lab/tree/{first.path.relative_to(root).as_posix()}"
     return ["jupyterlab", f"--ServerApp.root_dir={root}", page, "--ServerApp.ip=localhost"]
 
 

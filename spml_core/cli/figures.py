@@ -38,7 +38,7 @@ def figures(names, profile, parameters, jobs, force, output_dir, listing, only_g
                                              all that have a data set, on yours
     spml figures --list                      what there is, what is up to date, what to set
 
-    -p goes before the profile. Without NAME it reaches every notebook that declares the parameter.
+    -p goes before the profile, and to each chosen notebook that declares the parameter.
     Exits with 1 when a notebook failed, with 2 when a name or a value is wrong (then nothing was executed).
     """
     from spml_core.headless.contract import NotebookError
@@ -48,13 +48,13 @@ def figures(names, profile, parameters, jobs, force, output_dir, listing, only_g
         raise click.UsageError("a parameter is given twice with -p")
     chosen = {"names": names, "parameters": given, "output_dir": output_dir, "profile": profile}
     try:
-        from spml_core.headless import runner
+        from spml_core.headless import planning, runner
 
         if listing:
-            click.echo("\n\n".join(map(_describe, runner.plan(**chosen))))
+            click.echo("\n\n".join(map(_describe, planning.plan(**chosen))))
             return
         if only_gallery:
-            for page in runner.write_galleries(runner.plan(**chosen)):
+            for page in runner.write_galleries(planning.plan(**chosen)):
                 click.echo(page)
             return
         results = runner.run_notebooks(**chosen, jobs=jobs, force=force)
@@ -70,8 +70,8 @@ def _report(results) -> None:
     """What became of each notebook, of each claim, and why anything failed; exits with 1 if anything did."""
     head = ("notebook", "seconds", "figures", "tables", "claims", "headline number", "status")
     rows = [
-        (r.name, f"{r.seconds:.1f}", *map(str, map(len, (r.figures, r.tables))), _held(r.claims), r.headline or "-",
-         r.status)
+        (r.name, f"{r.seconds:.1f}", *(str(len(r.planned.notebook.promised(kind))) for kind in ("figure", "table")),
+         _held(r.claims), _headline(r.numbers), r.status)
         for r in results
     ]  # fmt: skip
     click.echo("\n" + table([head, *rows]))
@@ -87,11 +87,17 @@ def _report(results) -> None:
     for result in failed:
         click.echo(f"\n{result.name}, {result.error}", err=True)
     if failed:
-        copies = ", ".join(dict.fromkeys(str(result.executed) for result in failed))
+        copies = ", ".join(dict.fromkeys(str(result.planned.output.parent) for result in failed))
         click.echo(f"\n{len(failed)} of {len(results)} failed; the executed copies are in {copies}", err=True)
         sys.exit(1)
-    for page in dict.fromkeys(result.gallery for result in results):
-        click.echo(f"\ngallery: {page}")
+    for folder in dict.fromkeys(result.planned.folder for result in results):
+        click.echo(f"\ngallery: {folder / 'index.html'}")
+
+
+def _headline(numbers: dict) -> str:
+    for key, value in numbers.items():
+        return f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+    return "-"
 
 
 def _held(claims) -> str:
@@ -101,19 +107,17 @@ def _held(claims) -> str:
     return f"{judged.count('holds')} of {len(judged)} hold" if judged else "-"
 
 
-def _describe(run) -> str:
-    from spml_core.headless import contract as notebooks
-
-    took = "" if run.last_seconds is None else f", last run {run.last_seconds:g} s"
-    about = [("state", run.state() + took)]
-    about += [
-        (kind, ", ".join(names))
-        for kind, names in (("figures", run.figures), ("tables", run.tables))
-        if names
+def _describe(planned) -> str:
+    """A notebook's title, state, figures, tables and parameters."""
+    notebook, seconds = planned.notebook, planned.last_seconds
+    lines = [
+        f"{planned.name}  {notebook.title}",
+        f"  state: {planned.state}" + ("" if seconds is None else f", last run {seconds:g} s"),
     ]
+    for kind in ("figure", "table"):
+        if names := notebook.promised(kind):
+            lines.append(f"  {kind}s: {', '.join(names)}")
     rows = [
-        (f"  {p.name}", p.type, repr(run.values[p.name]), p.help) for p in run.declared.values()
-    ]  # fmt: skip
-    lines = "\n".join(f"  {name}: {text}" for name, text in about)
-    heading = next(filter(None, map(notebooks.heading, run.nb.cells)), "")
-    return f"{run.name}  {heading}\n{lines}\n{table(rows)}"
+        (f"  {p.name}", p.type, repr(planned.values[p.name]), p.help) for p in notebook.parameters.values()
+    ]
+    return "\n".join([*lines, table(rows)])

@@ -53,6 +53,7 @@ def _report(found, runs_dir: str) -> str:
     import json
     import statistics
 
+    from spml_core.paths import command
     from spml_core.words import count
 
     counts = ", ".join(f"{number} {kind}" for kind, number in found.counts.items())
@@ -70,7 +71,7 @@ def _report(found, runs_dir: str) -> str:
         f"{table(best)}\n\nchosen\n{table(rows)}\n"
         f"validation mAP {found.val_map:.2f} ({first['val_labels']} labels, {count(found.space.seeds, 'seed')}), by "
         f"which it was chosen\ntest mAP {shown} ({count(len(maps), 'seed')})\n"
-        f"spml train --preset {found.preset}{seeds}{'' if runs_dir == 'runs' else f' --runs-dir {runs_dir}'}"
+        f"{command()} train --preset {found.preset}{seeds}{'' if runs_dir == 'runs' else f' --runs-dir {runs_dir}'}"
         + (f"\n{doubts}" if (doubts := warned(found.runs)) else "")
     )
 

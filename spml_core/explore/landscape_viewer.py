@@ -17,7 +17,7 @@ from spml_core import figures
 from spml_core.explore.choosing import NothingToShow, changes, name_of
 from spml_core.explore.panel import Panel, choice, slider
 from spml_core.landscape import Landscape
-from spml_core.paths import locate
+from spml_core.paths import command, locate
 from spml_core.runs.record import Run
 
 MESH = 25  # points of the drawn mesh along a side, whatever was computed; a cut has them all
@@ -66,7 +66,7 @@ def landscape_viewer(
     found = stored(folder) if surfaces is None else [_named(*item) for item in surfaces.items()]
     if not found:
         raise NothingToShow(
-            f"no surface of a loss is stored in {folder} yet: notebook 08 computes some (spml figures 08)"
+            f"no surface of a loss is stored in {folder} yet: notebook 08 computes some ({command()} figures 08)"
         )
     return LandscapeViewer(found, loss, elevation, azimuth)
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Iterable
-from pathlib import Path, PureWindowsPath
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -22,8 +22,7 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 from tueplots import axes, figsizes, fontsizes
 
-from spml_core.figures.tables import write_caption, write_csv
-from spml_core.paths import locate
+from spml_core.figures.tables import write_data
 
 FONT = (
     "STIXGeneral"  # ships with matplotlib and looks like Times: nothing to install, the same file everywhere
@@ -100,9 +99,10 @@ def subplots(
     width: str = "column",
     height_to_width: float = 0.68,
     venue: str | None = None,
+    figure: Callable[[], Figure] = plt.figure,
     **options,
 ):
-    """`plt.subplots` for a figure as wide as a venue's column or text.
+    """Return figure and axes, as `plt.subplots` does, as wide as a venue's column or text.
 
     Sets matplotlib's defaults for the rest of the session, since text and lines take theirs when they are drawn.
 
@@ -110,32 +110,12 @@ def subplots(
         width: "column" or "text", 3.375 and 7 inches at IJCAI; where a page has one column, "column" is 0.6 of it.
         height_to_width: of each of the axes in the grid.
         venue: see `venues`; None = what `use` has set, at first IJCAI.
-        options: of `plt.subplots`, e.g. sharey=True.
+        figure: makes the figure, see `detached`.
+        options: of `Figure.subplots`, e.g. sharey=True.
 
     Raises:
         ValueError: unknown width or venue.
     """
-    _set_look(nrows, ncols, width, height_to_width, venue)
-    return plt.subplots(nrows, ncols, **options)
-
-
-def detached(
-    nrows: int = 1,
-    ncols: int = 1,
-    *,
-    width: str = "text",
-    height_to_width: float = 0.68,
-    venue: str | None = None,
-    **options,
-):
-    """`subplots` of a figure that pyplot does not know: shown by nobody but its owner, and gone with it."""
-    _set_look(nrows, ncols, width, height_to_width, venue)
-    fig = Figure()
-    return fig, fig.subplots(nrows, ncols, **options)
-
-
-def _set_look(nrows: int, ncols: int, width: str, height_to_width: float, venue: str | None) -> None:
-    """Make matplotlib's defaults those of a venue, the size of such a figure included."""
     if width not in WIDTHS:
         raise ValueError(f"unknown width {width!r}: use one of {', '.join(WIDTHS)}")
     widths, texts = _sizes(_chosen["venue"] if venue is None else find_venue(venue))
@@ -151,6 +131,13 @@ def _set_look(nrows: int, ncols: int, width: str, height_to_width: float, venue:
             "legend.frameon": False,
         }
     )
+    fig = figure()
+    return fig, fig.subplots(nrows, ncols, **options)
+
+
+def detached(nrows: int = 1, ncols: int = 1, *, width: str = "text", **options):
+    """Return `subplots` of a figure that pyplot does not know: shown by nobody but its owner, and gone with it."""
+    return subplots(nrows, ncols, width=width, figure=Figure, **options)
 
 
 def context(runs: Iterable, epoch: str = "best") -> str:
@@ -212,22 +199,13 @@ def save_figure(
     Raises:
         ValueError: a name that is not one of a file, but leads into another folder.
     """
-    if PureWindowsPath(name).name != name or name in ("", ".", "..") or not name.isprintable():
-        raise ValueError(
-            f"{name!r} is no file name: use one without / and \\, such as 'loss-lab'; the folder is {directory}"
-        )
-    folder = locate(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_csv(data, folder / f"{name}.csv")
-    told = {"Title": caption or name, "Subject": context or None}
+    fonts = {"font": _chosen["font"], "font_asked": _chosen["font_asked"]}
+    stem = write_data(name, directory, data, "figure", caption, context, source, **fonts)
+    title = {"Title": caption or name}
     silent = dict.fromkeys(("CreationDate", "Producer", "Creator"))
     fixed = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": name}
     with mpl.rc_context(fixed):
-        fig.savefig(folder / f"{name}.pdf", metadata=told | silent)
-        fig.savefig(folder / f"{name}.png", dpi=300, metadata={"Software": None})
+        fig.savefig(f"{stem}.pdf", metadata=title | {"Subject": context or None} | silent)
+        fig.savefig(f"{stem}.png", dpi=300, metadata={"Software": None})
         if "svg" in (_chosen["formats"] if formats is None else formats):
-            fig.savefig(
-                folder / f"{name}.svg", metadata={"Title": caption or name, "Date": None, "Creator": None}
-            )
-    fonts = {"font": _chosen["font"], "font_asked": _chosen["font_asked"]}
-    write_caption(folder / f"{name}.caption.json", "figure", caption, context, source, **fonts)
+            fig.savefig(f"{stem}.svg", metadata=title | {"Date": None, "Creator": None})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import Path
+from functools import cache
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import pandas as pd
@@ -33,7 +34,7 @@ def save_table(
         float_format: of floats on screen and in LaTeX; the CSV keeps 6 digits. A missing number is "--".
 
     Raises:
-        ValueError: `bold` has another shape.
+        ValueError: `bold` has another shape, or the name is not one of a file.
     """
     if bold is not None and bold.shape != table.shape:
         raise ValueError(f"bold has the shape {bold.shape}, the table {table.shape}: they must be the same")
@@ -43,9 +44,7 @@ def save_table(
             return "--" if math.isnan(cell) else float_format % cell
         return "--" if cell is None else str(cell)
 
-    folder = locate(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_csv(table, folder / f"{name}.csv")
+    stem = write_data(name, directory, table, "table", caption, context, source)
     shown = table.astype(object).map(text)
     cells = shown.map(tex)
     if bold is not None:
@@ -60,8 +59,7 @@ def save_table(
         label=f"tab:{name}",
     )
     head, body = latex.split("\n", 1)
-    (folder / f"{name}.tex").write_text("\n".join([head, r"\centering", r"\small", body]), encoding="utf-8")
-    write_caption(folder / f"{name}.caption.json", "table", caption, context, source)
+    stem.with_name(f"{name}.tex").write_text(f"{head}\n\\centering\n\\small\n{body}", encoding="utf-8")
     _show(shown)
 
 
@@ -76,46 +74,56 @@ def _show(table: pd.DataFrame) -> None:
         display({"text/html": table.to_html(index=False), "text/plain": plain}, raw=True)
 
 
-_GREEK = [
-    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",
-    None, "pi", "rho", "varsigma", "sigma", "tau", "upsilon", "varphi", "chi", "psi", "omega",
-]  # fmt: skip
-_TEX = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    **{chr(0x3B1 + n): rf"$\{name}$" for n, name in enumerate(_GREEK) if name},
-    **{
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "–": "--",
-        "−": "$-$",
-    },
-    **{
-        "±": r"$\pm$",
-        "×": r"$\times$",
-        "→": r"$\to$",
-        "≥": r"$\geq$",
-        "≤": r"$\leq$",
-        "<": "$<$",
-        ">": "$>$",
-    },
-    **{"Δ": r"$\Delta$", "∅": r"$\emptyset$"},
-}
-
-
 def tex(text: str) -> str:
-    """Plain text as LaTeX: signs that mean something there are escaped, Greek letters and ± are set as mathematics."""
-    text = re.sub("(\\w)\u0302", "\0\\1\1", str(text))  # k̂ is two characters
-    text = text.translate(str.maketrans(_TEX))
-    return text.replace("\0", r"$\hat ").replace("\1", "$")
+    """Return plain text as LaTeX: signs that mean something there are escaped, Greek letters and ± are commands."""
+    return _encoder().unicode_to_latex(str(text))
 
 
-def write_csv(data: pd.DataFrame, path: Path) -> None:
-    """The numbers behind a figure or table: 6 digits, the same bytes on every system."""
-    data.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+@cache
+def _encoder():
+    from pylatexenc import latexencode
+
+    own = [
+        (re.compile("(\\w)\u0302"), r"\\ensuremath{\\hat \1}"),  # k̂ is two characters
+        (re.compile("∅"), r"\\ensuremath{\\emptyset}"),  # theirs needs amssymb
+    ]
+    return latexencode.UnicodeToLatexEncoder(
+        conversion_rules=[
+            latexencode.UnicodeToLatexConversionRule(latexencode.RULE_REGEX, own),
+            "defaults",
+        ],
+        replacement_latex_protection="braces-after-macro",
+        unknown_char_policy="keep",
+        unknown_char_warning=False,
+    )
 
 
-def write_caption(path: Path, kind: str, caption: str, context: str, source: str, **more) -> None:
-    """What stands under a figure or table, for the gallery and for whoever puts it into a paper."""
+def write_data(
+    name: str,
+    directory: str | Path,
+    data: pd.DataFrame,
+    kind: str,
+    caption: str,
+    context: str,
+    source: str,
+    **more,
+) -> Path:
+    """Write what figures and tables have alike, NAME.csv and NAME.caption.json, and return the path without a suffix.
+
+    The numbers have 6 digits and the same bytes on every system; the caption is for the gallery and for whoever puts
+    the figure into a paper.
+
+    Raises:
+        ValueError: a name that is not one of a file, but leads into another folder.
+    """
+    if PureWindowsPath(name).name != name or name in ("", ".", "..") or not name.isprintable():
+        raise ValueError(
+            f"{name!r} is no file name: use one without / and \\, such as 'loss-lab'; the folder is {directory}"
+        )
+    folder = locate(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    data.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
     content = {"kind": kind, "caption": caption, "context": context, "source": source} | more
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    (folder / f"{name}.caption.json").write_text(text, encoding="utf-8")
+    return folder / name

@@ -1,31 +1,27 @@
 """Notebooks seen from outside: which there are, what they declare, what figures and tables they promise."""
 
 import ast
-import difflib
 import json
-import re
+import os
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePath
 
 import nbformat
-import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from spml_core import words
 from spml_core.paths import locate
+
+FILES = {"figure": (".pdf", ".png"), "table": (".csv", ".tex")}  # of what is promised
+SHOWN_AS = {"figure": "image/png", "table": "text/html"}  # in the output of a notebook's cell
 
 
 class NotebookError(ValueError):
     """A notebook, a name or a parameter that cannot be run; raised before anything is executed or written."""
-
-
-class Yaml(yaml.SafeLoader):
-    """YAML 1.1, but 1e-4 is a number."""
-
-
-Yaml.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), "-+0123456789")
 
 
 @dataclass(frozen=True)
@@ -39,10 +35,10 @@ class Parameter:
     adapter: TypeAdapter = field(repr=False, compare=False)
 
     def coerce(self, value):
-        """`value` as the declared type, in plain JSON types.
+        """Return `value` as the declared type, in plain JSON types.
 
-        Text is read as on a command line ("false", "1e-4", "[0, 1]", "[an, gr]", "none"; lists and the like as JSON,
-        Python or YAML); any other value (numpy scalar, path, tuple, ...) must have the type already.
+        Text is read as on a command line ("false", "1e-4", "[0, 1]", "[an, gr]", "none"; lists and the like as Python
+        or YAML, of which JSON is a part); any other value (numpy scalar, path, tuple, ...) must have the type already.
 
         Raises:
             ValueError, TypeError: the value is not of the declared type.
@@ -54,59 +50,131 @@ class Parameter:
                 return self.adapter.validate_python(None)
         try:
             return self.adapter.dump_python(self.adapter.validate_strings(value), mode="json")
-        except ValidationError:  # a list or the like
+        except ValidationError:
             if value.strip().startswith(("[", "{", "(")):
-                for read_as in (json.loads, ast.literal_eval, lambda text: yaml.load(text, Yaml)):
-                    with suppress(ValueError, TypeError, SyntaxError, yaml.YAMLError):
+                for read_as in (ast.literal_eval, words.read_yaml):
+                    with suppress(ValueError, TypeError, SyntaxError):
                         return _validate(self.adapter, read_as(value))
             raise
 
 
 def _validate(adapter: TypeAdapter, value):
     """Through JSON and strict: a tuple may be a list, but 1.5 or True is no int and 1 no bool."""
-    return adapter.dump_python(
-        adapter.validate_json(json.dumps(value, default=_plain), strict=True), mode="json"
-    )
+    plain = json.dumps(value, default=lambda v: v.tolist() if hasattr(v, "tolist") else os.fspath(v))
+    return adapter.dump_python(adapter.validate_json(plain, strict=True), mode="json")
 
 
-def _plain(value):
-    if isinstance(value, PurePath):
-        return str(value)
-    if hasattr(value, "tolist"):  # numpy scalars and arrays
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+@dataclass(frozen=True)
+class Promise:
+    """A figure or table that a notebook saves under a literal name.
 
-
-def parameters(path: str | Path) -> dict[str, Parameter]:
-    """The parameters a notebook declares, in order.
-
-    Raises:
-        NotebookError: not exactly one cell is tagged "parameters", or it holds more than annotated literals.
+    Args:
+        kind: "figure" or "table".
+        cell: index of the cell that saves it first.
+        source: what of the papers it redraws: ("GR Fig 3a", "GR Fig 3b/3c") of `source="GR Fig 3a; GR Fig 3b/3c"`.
     """
-    return declared(read(path), Path(path).stem)
+
+    kind: str
+    name: str
+    cell: int
+    source: tuple[str, ...]
 
 
-def declared(nb, name: str) -> dict[str, Parameter]:
-    """`parameters` of a notebook that is already read."""
-    tagged = [cell for cell in nb.cells if "parameters" in cell.metadata.get("tags", [])]
-    if len(tagged) != 1 or tagged[0].cell_type != "code":
-        raise NotebookError(
-            f'{name}: exactly one code cell must carry the tag "parameters", not {len(tagged)}'
-        )
-    lines = tagged[0].source.splitlines()
-    found = [_parameter(node, lines, name) for node in _parse(tagged[0].source, name).body]
-    return {parameter.name: parameter for parameter in found}
+class Notebook:
+    """A notebook file, read once and when it is first asked for; what cannot be read is a `NotebookError`."""
+
+    def __init__(self, path: str | Path):
+        self.path, self.name = Path(path), Path(path).stem
+
+    @cached_property
+    def node(self):
+        """The notebook as nbformat's node."""
+        try:
+            return nbformat.read(self.path, as_version=4)
+        except Exception as error:  # nbformat and json raise many kinds
+            raise NotebookError(f"{self.path} is not a readable notebook: {reason(error)}") from error
+
+    @property
+    def title(self) -> str:
+        """The first heading, "" when there is none."""
+        return next(headings(self.node.cells), "")
+
+    def heading_above(self, index: int) -> str:
+        """Return the last heading before cell number `index`, "" when there is none."""
+        return ["", *headings(self.node.cells[:index])][-1]
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters by name, in order."""
+        lines, statements = self._declaration
+        found = [_parameter(n, lines, self.name) for n in statements if not isinstance(n, ast.Assert)]
+        return {parameter.name: parameter for parameter in found}
+
+    def check(self, values: Mapping[str, object]) -> None:
+        """Raise `NotebookError` where an `assert` of the parameters cell does not hold for `values`."""
+        for node in (n for n in self._declaration[1] if isinstance(n, ast.Assert)):
+            line = compile(ast.Module([node], type_ignores=[]), self.name, "exec", optimize=0)
+            try:
+                exec(line, dict(values))
+            except Exception as error:  # an AssertionError, or any kind from the line itself
+                used = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)} & values.keys()
+                got = ", ".join(f"{key} = {values[key]!r}" for key in sorted(used))
+                why = str(error) if isinstance(error, AssertionError) else reason(error)
+                needed = f"`{ast.unparse(node.test)}`" + (f" ({why})" if why else "")
+                raise NotebookError(f"{self.name} needs {needed}, but {got}") from error
+
+    @cached_property
+    def _declaration(self) -> tuple[list[str], list[ast.stmt]]:
+        """Lines and statements of the cell tagged "parameters"."""
+        tagged = [cell for cell in self.node.cells if "parameters" in cell.metadata.get("tags", [])]
+        if len(tagged) != 1 or tagged[0].cell_type != "code":
+            raise NotebookError(
+                f'{self.name}: exactly one code cell must carry the tag "parameters", not {len(tagged)}'
+            )
+        return tagged[0].source.splitlines(), self._parse(tagged[0].source, "parameters cell").body
+
+    @cached_property
+    def promises(self) -> list[Promise]:
+        """The literal calls `save_figure(fig, "NAME", ...)` and `save_table(table, "NAME", ...)`, figures first."""
+        found = {}
+        for index, cell in enumerate(self.node.cells):
+            nodes = (
+                ast.walk(self._parse(cell.source, f"cell {index + 1}")) if cell.cell_type == "code" else ()
+            )
+            for call in nodes:
+                function = ast.unparse(call.func).split(".")[-1] if isinstance(call, ast.Call) else ""
+                kind = function.removeprefix("save_")
+                if not function.startswith("save_") or kind not in FILES:
+                    continue
+                given = {k.arg: k.value for k in call.keywords} | dict(
+                    zip(("", "name"), call.args, strict=False)
+                )
+                name, source = (getattr(given.get(key), "value", None) for key in ("name", "source"))
+                if isinstance(name, str):
+                    sources = tuple(filter(None, map(str.strip, (source or "").split(";"))))
+                    found.setdefault((kind, name), Promise(kind, name, index, sources))
+        return sorted(found.values(), key=lambda promise: promise.kind)
+
+    def promised(self, kind: str) -> tuple[str, ...]:
+        """Return the names of the figures, or of the tables, in order."""
+        return tuple(promise.name for promise in self.promises if promise.kind == kind)
+
+    def _parse(self, source: str, where: str) -> ast.Module:
+        try:
+            return ast.parse(source)
+        except SyntaxError as error:
+            raise NotebookError(
+                f"{self.name}, {where}, line {error.lineno}: not plain Python: {error.msg}"
+            ) from error
 
 
 def _parameter(node: ast.stmt, lines: list[str], notebook: str) -> Parameter:
     where = f"{notebook}, parameters cell: {lines[node.lineno - 1].strip()!r}"
     if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value):
         raise NotebookError(f"{where} is not of the form `name: type = literal  # help`")
-    names = {kind.__name__: kind for kind in (bool, int, float, str, list, tuple, dict)}
-    names |= {name: getattr(typing, name) for name in typing.__all__}
     annotation = ast.unparse(node.annotation)
     try:
-        kind = eval(annotation, {"__builtins__": {}}, names)
+        kind = eval(annotation, dict(vars(typing)))
         adapter = TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))
         default = _validate(adapter, ast.literal_eval(node.value))
     except Exception as error:  # eval and pydantic raise many kinds
@@ -117,95 +185,23 @@ def _parameter(node: ast.stmt, lines: list[str], notebook: str) -> Parameter:
     return Parameter(node.target.id, annotation, default, comment.partition("#")[2].strip(), adapter)
 
 
-def promised_figures(path: str | Path) -> list[str]:
-    """Names in the literal calls `save_figure(fig, "NAME", ...)` of a notebook, in order."""
-    return list(promises(read(path), Path(path).stem))
-
-
-def promised_tables(path: str | Path) -> list[str]:
-    """Names in the literal calls `save_table(table, "NAME", ...)` of a notebook, in order."""
-    return list(promises(read(path), Path(path).stem, "save_table"))
-
-
-def sources(path: str | Path) -> dict[str, list[str]]:
-    """Figure or table -> what of the papers it redraws: the literal `source="GR Fig 3a; GR Fig 3b/3c"` of its call."""
-    found = {}
-    for function in ("save_figure", "save_table"):
-        for _, name, call in _saves(read(path), Path(path).stem, function):
-            literal = [
-                k.value.value
-                for k in call.keywords
-                if k.arg == "source" and isinstance(k.value, ast.Constant)
-            ]
-            found[name] = [item.strip() for text in literal for item in text.split(";") if item.strip()]
-    return found
-
-
-def promises(nb, notebook: str, function: str = "save_figure") -> dict[str, int]:
-    """Name of a figure (or, of "save_table", a table) -> index of the cell that saves it."""
-    found = {}
-    for index, name, _ in _saves(nb, notebook, function):
-        found.setdefault(name, index)
-    return found
-
-
-def _saves(nb, notebook: str, function: str):
-    """Cell index, literal name and call of each `function(what, "NAME", ...)`."""
-    for index, cell in enumerate(nb.cells):
-        calls = ast.walk(_parse(cell.source, notebook, index)) if cell.cell_type == "code" else ()
-        for call in calls:
-            if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == function:
-                for name in [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "name")]:
-                    if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                        yield index, name.value, call
-
-
-def title(path: str | Path) -> str:
-    """The first heading of a notebook, "" when it has none."""
-    return next(filter(None, map(heading, read(path).cells)), "")
-
-
-def heading(cell) -> str:
-    """First heading of a markdown cell, "" when it has none."""
-    lines = cell.source.splitlines() if cell.cell_type == "markdown" else []
-    return next((line.lstrip("#").strip() for line in lines if line.startswith("#")), "")
-
-
-def heading_above(nb, index: int) -> str:
-    """The last heading before cell number `index`, "" when there is none."""
-    lines = [
-        line for cell in nb.cells[:index] if cell.cell_type == "markdown" for line in cell.source.splitlines()
-    ]
-    return next((line.lstrip("#").strip() for line in reversed(lines) if line.startswith("#")), "")
-
-
-def read(path: str | Path):
-    """The notebook of a file, as nbformat's node."""
-    try:
-        return nbformat.read(path, as_version=4)
-    except Exception as error:  # nbformat and json raise many kinds
-        raise NotebookError(f"{path} is not a readable notebook: {reason(error)}") from error
-
-
-def _parse(source: str, notebook: str, index: int | None = None) -> ast.Module:
-    try:
-        return ast.parse(source)
-    except SyntaxError as error:
-        cell = "parameters cell" if index is None else f"cell {index + 1}"
-        raise NotebookError(
-            f"{notebook}, {cell}, line {error.lineno}: not plain Python: {error.msg}"
-        ) from error
+def headings(cells: Iterable) -> Iterator[str]:
+    """Yield the headings of the Markdown cells among `cells`."""
+    for cell in cells:
+        for line in cell.source.splitlines() if cell.cell_type == "markdown" else ():
+            if line.startswith("#"):
+                yield line.lstrip("#").strip()
 
 
 def reason(error: Exception) -> str:
-    """One line about any exception, of pydantic's the first complaint."""
+    """Return one line about any exception, of pydantic's the first complaint."""
     return (
         error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
     )
 
 
-def find(names: Iterable[str] = (), notebooks_dir: str | Path | None = None) -> list[Path]:
-    """The notebooks called `names` (number, name, file name or path), or all of them, sorted.
+def find(names: Iterable[str] = (), notebooks_dir: str | Path | None = None) -> list[Notebook]:
+    """Return the notebooks called `names` (number, name, file name or path), or all of them, sorted.
 
     Raises:
         NotebookError: no notebook, or more than one, goes by a name.
@@ -226,26 +222,14 @@ def find(names: Iterable[str] = (), notebooks_dir: str | Path | None = None) -> 
             matches = [path for key, path in every.items() if key.startswith(f"{stem}-")]
         if len(matches) != 1:
             problem = "is the start of several notebooks" if matches else "is no notebook"
-            choice = [path.stem for path in matches] or nearest(stem, every) or list(every)
+            choice = [path.stem for path in matches] or words.nearest(stem, every, cutoff=0.4) or list(every)
             raise NotebookError(f"{name!r} {problem}; choose from: {', '.join(choice)}")
         chosen[matches[0].stem] = matches[0]
-    return list(chosen.values())
-
-
-def nearest(word: str, known: Iterable[str]) -> list[str]:
-    """Up to three names like `word`: abbreviations ("learning_rate" for "lr"), parts, else misspellings."""
-
-    def initials(name: str) -> str:
-        return "".join(part[:1] for part in re.split("[-_]", name))
-
-    related = [
-        name for name in known if word in (initials(name), *re.split("[-_]", name)) or name == initials(word)
-    ]
-    return (related or difflib.get_close_matches(word, known, cutoff=0.4))[:3]
+    return list(map(Notebook, chosen.values()))
 
 
 def executed_dir(figures_dir: str | Path) -> Path:
-    """Where the executed copies go that belong to the figures of a folder: a copy never outlives its figures.
+    """Return where the executed copies go that belong to the figures of a folder: a copy never outlives its figures.
 
     runs/notebooks for figures/, and a folder "notebooks" inside any other folder of figures.
     """
