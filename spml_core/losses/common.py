@@ -1,7 +1,5 @@
 """What every loss shares: the check at the door, labels as numbers, the reduction, and compilation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from numbers import Real
@@ -56,11 +54,12 @@ def same_shape(name: str, value: Tensor, logits: Tensor) -> None:
         )
 
 
-def check_range(name: str, value: float, low: float, high: float) -> None:
-    """Raise ValueError unless value is a number in [low, high], or [low, infinity)."""
-    if not isinstance(value, Real) or not low <= value <= high or value == math.inf:
-        end = ")" if high == math.inf else "]"
-        raise ValueError(f"{name} must be a number in [{low}, {high}{end}, got {value!r}")
+def check_range(low: float, high: float, **values: float) -> None:
+    """Raise ValueError unless each value is a number in [low, high], or [low, infinity)."""
+    for name, value in values.items():
+        if not isinstance(value, Real) or not low <= value <= high or value == math.inf:
+            end = ")" if high == math.inf else "]"
+            raise ValueError(f"{name} must be a number in [{low}, {high}{end}, got {value!r}")
 
 
 def toward(z: Tensor, y: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """Losses that weigh a label by how sure the model is: Focal, ASL, Focal margin, Hill, and SPLC on top of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -31,10 +29,10 @@ def focal(
         alpha: in [0, 1], balance of positives; EM B.2 takes 0.75. None = no balance, both weights 1 (LASD A.2.2).
     """
     z, y = prepare(logits, observed)
-    check_range("gamma", gamma, 0, math.inf)
+    check_range(0, math.inf, gamma=gamma)
     loss = focal_term(toward(z, y), gamma)
     if alpha is not None:
-        check_range("alpha", alpha, 0, 1)
+        check_range(0, 1, alpha=alpha)
         loss = loss * (1 - alpha + (2 * alpha - 1) * y.clamp(min=0))
     return reduce(loss, reduction)
 
@@ -61,9 +59,8 @@ def asl(
         margin: m in [0, 1], probability shift; negatives with p <= m cost nothing. `asl_ps` is m = 0.05.
     """
     z, y = prepare(logits, observed)
-    check_range("gamma_pos", gamma_pos, 0, math.inf)
-    check_range("gamma_neg", gamma_neg, 0, math.inf)
-    check_range("margin", margin, 0, 1)
+    check_range(0, math.inf, gamma_pos=gamma_pos, gamma_neg=gamma_neg)
+    check_range(0, 1, margin=margin)
     positive = y.clamp(min=0)
     if not margin:
         return reduce(focal_term(toward(z, y), gamma_neg + (gamma_pos - gamma_neg) * positive), reduction)
@@ -107,10 +104,9 @@ def focal_margin(
     """
     z, y = prepare(logits, observed)
     positive = y.clamp(min=0)
-    check_range("margin", margin, 0, math.inf)
-    check_range("gamma", gamma, 0, math.inf)
+    check_range(0, math.inf, margin=margin, gamma=gamma)
     if gamma_neg is not None:
-        check_range("gamma_neg", gamma_neg, 0, math.inf)
+        check_range(0, math.inf, gamma_neg=gamma_neg)
         gamma = gamma_neg + (gamma - gamma_neg) * positive
     return reduce(focal_term(toward(z, y) - margin * positive, gamma), reduction)
 
@@ -146,9 +142,8 @@ def hill(
         gamma: >= 0, focusing.
     """
     z, y = prepare(logits, observed)
-    check_range("lam", lam, 1, math.inf)
-    check_range("margin", margin, 0, math.inf)
-    check_range("gamma", gamma, 0, math.inf)
+    check_range(1, math.inf, lam=lam)
+    check_range(0, math.inf, margin=margin, gamma=gamma)
     return reduce(torch.lerp(hill_term(z, lam), focal_term(z - margin, gamma), y.clamp(min=0)), reduction)
 
 
@@ -174,7 +169,7 @@ def splc(
     """
     loss = base_loss(base)
     z, _ = prepare(logits, observed)
-    check_range("tau", tau, 0, 1)
+    check_range(0, 1, tau=tau)
     if correct:
         observed = as_positive(observed, torch.sigmoid(z) > tau)
     return loss(logits, observed, reduction=reduction)
@@ -220,10 +215,9 @@ def fm_splc(
         correct: False before the first correction.
     """
     z, y = prepare(logits, observed)
-    check_range("tau", tau, 0, 1)
-    check_range("margin", margin, 0, math.inf)
-    check_range("gamma", gamma, 0, math.inf)
-    check_range("lam", lam, 1, math.inf)
+    check_range(0, 1, tau=tau)
+    check_range(0, math.inf, margin=margin, gamma=gamma)
+    check_range(1, math.inf, lam=lam)
     if negative not in ("focal", "hill"):
         raise ValueError(f"negative must be 'focal' or 'hill', got {negative!r}")
     certain = y.clamp(min=0)

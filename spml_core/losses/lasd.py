@@ -1,7 +1,5 @@
 """LASD: leverage against imbalance, pseudo-labels by a threshold, and consistency between views."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -34,11 +32,9 @@ def lasd(
         gamma_pos, gamma_neg: >= 0, focusing.
     """
     z, y = prepare(logits, observed)
-    check_range("lambda_plus", lambda_plus, 0, math.inf)
-    check_range("lambda_minus", lambda_minus, 0, math.inf)
-    check_range("tau", tau, 0, 1)
-    check_range("gamma_pos", gamma_pos, 0, math.inf)
-    check_range("gamma_neg", gamma_neg, 0, math.inf)
+    check_range(0, math.inf, lambda_plus=lambda_plus, lambda_minus=lambda_minus)
+    check_range(0, 1, tau=tau)
+    check_range(0, math.inf, gamma_pos=gamma_pos, gamma_neg=gamma_neg)
     claimed = as_positive(y, torch.sigmoid(z) > tau)
     positive = claimed.clamp(min=0)
     weight = weigh(y, lambda_minus) + (lambda_plus - lambda_minus) * (positive - y.clamp(min=0))

@@ -1,7 +1,5 @@
 """Losses that take unobserved labels for negatives."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from spml_core.losses.common import check_range, prepare, reduce, toward, weigh
@@ -56,17 +54,12 @@ def wan(
         if z.shape[-1] < 2:
             raise ValueError("wan needs at least 2 classes for its weight 1/(C - 1); give weight= explicitly")
         weight = 1 / (z.shape[-1] - 1)
-    check_range("weight", weight, 0, 1)
+    check_range(0, 1, weight=weight)
     return reduce(cross_entropy(toward(z, y), log_floor) * weigh(y, weight), reduction)
 
 
 def dw(
-    logits: Tensor,
-    observed: Tensor,
-    *,
-    weight: float = 0.1,
-    log_floor: float = 0.0,
-    reduction: str = "mean",
+    logits: Tensor, observed: Tensor, *, weight: float = 0.1, log_floor: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
     """Down-weighting: `wan` with a weight that is chosen, not derived.
 
@@ -99,7 +92,7 @@ def an_ls(
         smoothing: in [0, 1], the amount moved; 0 is `an`.
     """
     z, y = prepare(logits, observed)
-    check_range("smoothing", smoothing, 0, 1)
+    check_range(0, 1, smoothing=smoothing)
     moved = smoothing * (1 + y.clamp(max=0))  # 0 for verified negatives
     return reduce(soft_cross_entropy(toward(z, y), 1 - moved, log_floor), reduction)
 
@@ -122,6 +115,6 @@ def n_ls(
         smoothing: in [0, 1]. The paper's values (EM B.2): 0.3 VOC, 0.1 elsewhere.
     """
     z, y = prepare(logits, observed)
-    check_range("smoothing", smoothing, 0, 1)
+    check_range(0, 1, smoothing=smoothing)
     moved = smoothing * (1 - y.abs())
     return reduce(soft_cross_entropy(toward(z, y), 1 - moved, log_floor), reduction)

@@ -1,7 +1,5 @@
 """Losses on pseudo-labels: recorded by a method, or chosen by rank (Large Loss: Kim et al., CVPR 2022)."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -103,9 +101,7 @@ def large_losses(logits: Tensor, observed: Tensor, *, k: int) -> Tensor:
     if k == 0:
         return torch.zeros_like(z, dtype=torch.bool)
     z = torch.where(y == 0, z.detach(), -torch.inf).flatten()
-    # Both give the k-th largest; on a CPU sorting the k largest pays off while they are few.
-    few = z.device.type != "cpu" or 16 * k <= z.numel()
-    last = z.topk(k).values[-1] if few else z.kthvalue(z.numel() - k + 1).values
+    last = z.topk(k, sorted=False).values.min()
     above, tied = z > last, (z == last) & (last > -torch.inf)
     room = k - above.sum()
     return (above | (tied & (tied.cumsum(0, dtype=torch.int32) <= room))).view(logits.shape)

@@ -1,7 +1,5 @@
 """The generalized robust loss of GR, and its frame for all other losses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from numbers import Real
@@ -49,26 +47,16 @@ def gr(
         _check_moment(name, value, z)
     if isinstance(sigma, Real) and not sigma > 0:
         raise ValueError(f"sigma must be > 0 (width of the weight v), got {sigma}")
-    for name, q in (("q1", q1), ("q2", q2), ("q3", q3)):
-        check_range(name, q, 0, math.inf)
-    check_range("log_floor", log_floor, 0, 1)
+    check_range(0, math.inf, q1=q1, q2=q2, q3=q3)
+    check_range(0, 1, log_floor=log_floor)
 
-    def k_hat(p):
-        return torch.sigmoid(w * p + b)
-
-    def v(p):
-        return torch.exp((p - mu) ** 2 * (-1 / (2 * sigma**2)))
-
-    def l2(z):
-        return robust_term(z, q2, log_floor)
-
-    def l1(z):
-        return robust_term(z, q1, log_floor)
-
-    def l3(z):
-        return robust_term(-z, q3, log_floor)
-
-    return reduce(_frame(z, y, k_hat, v, l2 if q1 == q2 else l1, l2, l3), reduction)
+    p = torch.sigmoid(z)
+    k = torch.sigmoid(w * p.detach() + b)
+    v = torch.exp((p.detach() - mu) ** 2 * (-1 / (2 * sigma**2)))
+    l2 = robust_term(z, q2, log_floor)
+    l1 = l2 if q1 == q2 else robust_term(z, q1, log_floor)
+    l3 = p if q3 == 1 else robust_term(-z, q3, log_floor)
+    return reduce(_frame(y, k, v, l1, l2, l3), reduction)
 
 
 def _check_moment(name: str, value: float | Tensor, z: Tensor) -> None:
@@ -112,15 +100,15 @@ def unified(
         l1, l2, l3: functions of the logit, finite for any label; l2 = None where k is 0 everywhere.
     """
     z, y = prepare(logits, observed)
-    return reduce(_frame(z, y, k_hat, v, l1, l2, l3), reduction)
-
-
-def _frame(z: Tensor, y: Tensor, k_hat, v, l1, l2, l3) -> Tensor:
-    """GR Eq. 5, entry by entry: a known label is an unknown one with k = 1 or 0 and v = 1."""
     p = torch.sigmoid(z.detach())
-    k, v = (f(p) if callable(f) else f for f in (k_hat, v))
-    positive, unknown = y.clamp(min=0), 1 - y.abs()
-    k = (positive + unknown * k).to(z.dtype)
-    v = (1 - unknown + unknown * v).to(z.dtype)
-    true = l1(z) if l2 is None or l2 is l1 else torch.lerp(l2(z), l1(z), positive)
-    return v * torch.lerp(l3(z), true, k)
+    k, v = (torch.as_tensor(f(p) if callable(f) else f, dtype=z.dtype, device=z.device) for f in (k_hat, v))
+    true = l1(z)
+    return reduce(_frame(y, k, v, true, true if l2 is None else l2(z), l3(z)), reduction)
+
+
+def _frame(y: Tensor, k: Tensor, v: Tensor, l1: Tensor, l2: Tensor, l3: Tensor) -> Tensor:
+    """GR Eq. 5, entry by entry: a known label is an unknown one with k = 1 or 0, v = 1, and l1 for l2."""
+    known, positive = y.abs(), y.clamp(min=0)
+    k, v = torch.lerp(k.to(y.dtype), positive, known), torch.lerp(v.to(y.dtype), known, known)
+    true = l1 if l1 is l2 else torch.lerp(l2, l1, positive)
+    return v * torch.lerp(l3, true, k)

@@ -8,8 +8,6 @@ kernels of log-sigmoid and expm1 are fastest; compiled, each takes as long as th
 same functions from one exp and one logarithm.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -21,7 +19,7 @@ from spml_core.losses.common import check_range
 
 def log_prob(z: Tensor, log_floor: float = 0.0) -> Tensor:
     """log(p + log_floor)."""
-    check_range("log_floor", log_floor, 0, 1)
+    check_range(0, 1, log_floor=log_floor)
     if torch.compiler.is_compiling():
         e = torch.exp(-z.abs())
         u = 1 + e

@@ -1,7 +1,5 @@
 """Losses that take unobserved labels for unknown or estimate them, and the regularisers that stand in for them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from numbers import Real
@@ -26,7 +24,7 @@ def em(
         alpha: >= 0, strength of the entropy. The paper's values (EM Table 6): 0.2 VOC, 0.1 COCO and NUS-WIDE, 0.01 CUB.
     """
     z, y = prepare(logits, observed)
-    check_range("alpha", alpha, 0, math.inf)
+    check_range(0, math.inf, alpha=alpha)
     return reduce(_entropy(z, y, alpha, log_floor), reduction)
 
 
@@ -49,7 +47,7 @@ def ent_min(
         alpha: >= 0, strength. The paper's values (EM B.2): 0.01 VOC, 0.9 COCO, 0.4 NUS-WIDE and CUB.
     """
     z, y = prepare(logits, observed)
-    check_range("alpha", alpha, 0, math.inf)
+    check_range(0, math.inf, alpha=alpha)
     return reduce(_entropy(z, y, -alpha, log_floor), reduction)
 
 
@@ -76,8 +74,7 @@ def em_apl(
     """
     z, y = prepare(logits, observed)
     same_shape("pseudo_negative", pseudo_negative, z)
-    check_range("alpha", alpha, 0, math.inf)
-    check_range("beta", beta, 0, math.inf)
+    check_range(0, math.inf, alpha=alpha, beta=beta)
     soft = pseudo_negative.to(z.dtype)
     known = y.abs()
     pseudo = soft.sign() * (1 - known)
@@ -110,7 +107,7 @@ def epr(
         weight: >= 0, lambda of the regulariser, 1 in the released code.
     """
     z, y = prepare(logits, observed)
-    check_range("weight", weight, 0, math.inf)
+    check_range(0, math.inf, weight=weight)
     known = cross_entropy(toward(z, y), log_floor) * y.abs()
     return reduce(known + weight * expected_positives_penalty(z, expected_positives), reduction)
 
@@ -123,22 +120,21 @@ def expected_positives_penalty(logits: Tensor, expected_positives: float | None)
     Raises:
         ValueError: k is missing, or not in (0, C].
     """
-    k, (num_classes,) = expected_positives, logits.shape[-1:]
+    return _penalty(torch.sigmoid(logits), expected_positives)
+
+
+def _penalty(p: Tensor, k: float | None) -> Tensor:
+    num_classes = p.shape[-1]
     if not isinstance(k, Real) or not 0 < k <= num_classes:
         raise ValueError(
             f"expected_positives must be in (0, {num_classes}], the mean number of true labels of an image, got {k!r}: "
             "estimate it from fully labelled images, e.g. full.sum(axis=1).mean() of the validation set"
         )
-    return ((torch.sigmoid(logits).sum(dim=-1).mean() - k) / num_classes) ** 2
+    return ((p.sum(dim=-1).mean() - k) / num_classes) ** 2
 
 
 def role(
-    logits: Tensor,
-    estimates: Tensor,
-    observed: Tensor,
-    *,
-    expected_positives: float,
-    log_floor: float = 0.0,
+    logits: Tensor, estimates: Tensor, observed: Tensor, *, expected_positives: float, log_floor: float = 0.0
 ) -> Tensor:
     """Regularised online label estimation, the mean over N*C.
 
@@ -159,12 +155,12 @@ def role(
     same_shape("estimates", estimates, z)
     estimates = estimates.to(z.dtype)
     positive, unverified, both = y.clamp(min=0), 1 + y.clamp(max=0), 1 + y.abs()
-    total = 0
-    for own, other in ((z, estimates), (estimates, z)):
+    p, q = torch.sigmoid(z), torch.sigmoid(estimates)
+    total = _penalty(p, expected_positives) + _penalty(q, expected_positives)
+    for own, other in ((z, q), (estimates, p)):
         # The own term and the cross term share their logarithms: `both` counts the terms of a label.
-        target = (positive + unverified * torch.sigmoid(other.detach())) / both
-        fit = reduce(both * soft_cross_entropy(own, target, log_floor), "mean")
-        total = total + fit + expected_positives_penalty(own, expected_positives)
+        target = (positive + unverified * other.detach()) / both
+        total = total + reduce(both * soft_cross_entropy(own, target, log_floor), "mean")
     return total / 2
 
 
