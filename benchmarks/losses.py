@@ -45,7 +45,9 @@ def main():
             print(f"  {name:14}{times[0]:12.2f}{targets[0]:8}{times[1]:10.2f}{targets[1]:8}")
             late += [name for t, target in zip(times, targets, strict=True) if t > target]
         print(f"  above a target: {', '.join(dict.fromkeys(late)) or 'none'}")
-        print(f"  gr, peak memory beyond input and gradient: {peak_memory(on_labels('gr', shape), shape):.1f} tensors")
+        print(
+            f"  gr, peak memory beyond input and gradient: {peak_memory(on_labels('gr', shape), shape):.1f} tensors"
+        )
 
 
 def on_labels(name: str, shape: tuple[int, int]):

@@ -527,7 +527,8 @@ compiles = pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile nee
 @compiles
 def test_compiled():
     """The eager losses and their gradients, far out as well, where a compiled one chooses its own arithmetic."""
-    rows = [next(r for r in TABLE if r.name == name) for name in NAMES]
+    one_of_each_kind = ("an", "asl_ps", "em", "fm_splc", "gr", "hill", "lasd")
+    rows = [next(r for r in TABLE if r.name == name) for name in one_of_each_kind]
     logits, observed = batch(64, 20, torch.float32)
     logits[0, :5] = torch.tensor([0.0, 1e4, -1e4, 100.0, -100.0])
 
