@@ -3,6 +3,7 @@
 Machines are noisy, so each time is a ratio to torch's binary_cross_entropy_with_logits in the same process, measured
 one after the other: forward + backward, reduction "mean", float32, median of pairs. One thread is timed by the
 processor's clock, which other programs disturb little; several by the wall's, since they spin while they wait.
+Labels are int8, as in the trainer.
 """
 
 import os
@@ -15,93 +16,71 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
-from spml_core import losses, methods
+from spml_core import losses
 
 SHAPES = ((256, 80), (1024, 567))  # a COCO batch, a large Open Images batch
 GR = {"w": 2.0, "b": -2.0, "mu": 0.8, "sigma": 0.5}
-PARTS = ("focal_margin", "mse")  # losses that are no method
-REQUIRED = {name: {"expected_positives": 2.9} for name in ("en", "epr", "role")}
-EPOCH, EPOCHS = 6, 10  # Large Loss rejects the more labels the later it is
-TARGET, TARGET_GR, TARGET_COMPILED, TARGET_RELEASED = 5, 3.5, 1.75, 7
+REQUIRED = {"gr": GR, "epr": {"expected_positives": 2.9}, "lasd": {"lambda_minus": 0.02}}
+PURE = (
+    "an", "an_ls", "asl", "asl_ps", "bce", "dw", "em", "en", "em_apl", "ent_min", "epr", "fm_splc", "focal",
+    "focal_margin", "gr", "hill", "iun", "lasd", "ll_ct", "ll_r", "mse", "n_ls", "pseudo_label", "role", "splc", "wan",
+)  # fmt: skip
+EAGER, COMPILED = 6, 2  # at most, of every loss
+GR_EAGER, GR_COMPILED = 3.5, {SHAPES[0]: 1.4, SHAPES[1]: 1.1}
 
 
 def main():
     print(
-        f"\nLosses and methods, forward + backward, relative to BCE with logits; epoch {EPOCH} of {EPOCHS}; torch "
-        f"threads {torch.get_num_threads()}; {platform.machine()}, load {os.getloadavg()[0]:.1f}"
+        f"\nLosses, forward + backward, relative to BCE with logits; torch threads {torch.get_num_threads()}; "
+        f"{platform.machine()}, load {os.getloadavg()[0]:.1f}"
     )
-    print(f"targets: gr {TARGET_GR}, gr compiled {TARGET_COMPILED}, every other {TARGET}, all at most")
     for shape in SHAPES:
-        measured = {name: ratio(*trained(name, shape), shape) for name in methods.names()}
-        measured |= {name: ratio(getattr(losses, name), {}, shape) for name in PARTS}
-        # LASD compares three views: as many logits are the fair baseline, those of one view what a step costs more
-        loss, options = trained("lasd", shape)
-        measured["lasd"] = ratio(loss, options, shape, views=3, baseline_views=3)
-        for name, times in measured.items():
-            print(f"  {name:14}{shape[0]:5} x {shape[1]:<4} {times:5.2f} x")
-        views = ratio(loss, options, shape, views=3)
-        print(f"  (lasd: three views against BCE of three, as the others; against BCE of one {views:.2f} x)")
-        frame = measured.pop(
-            "unified"
-        )  # any parts, differentiated by autograd: no loss of its own, and not judged
+        print(f"{shape[0]} x {shape[1]}{'eager':>19}{'target':>8}{'compiled':>10}{'target':>8}")
+        late = []
+        for name in PURE:
+            targets = (GR_EAGER, GR_COMPILED[shape]) if name == "gr" else (EAGER, COMPILED)
+            torch._dynamo.reset()
+            loss = on_labels(name, shape)
+            times = ratio(loss, shape), ratio(losses.compiled(loss), shape)
+            print(f"  {name:14}{times[0]:12.2f}{targets[0]:8}{times[1]:10.2f}{targets[1]:8}")
+            late += [name for t, target in zip(times, targets, strict=True) if t > target]
+        print(f"  above a target: {', '.join(dict.fromkeys(late)) or 'none'}")
         print(
-            f"  (unified is GR's frame for any parts, {frame:.2f} x: what a loss gains by a formula of its own)"
-        )
-        slow = [n for n, times in measured.items() if times > (TARGET_GR if n == "gr" else TARGET)]
-        print(f"  {len(slow)} of {len(measured)} above their target: {', '.join(slow) or 'none'}")
-        whole = torch.compile(losses.gr, dynamic=False)
-        for name, function in (
-            ("losses.compiled(gr)", losses.compiled(losses.gr)),
-            ("torch.compile(gr)", whole),
-        ):
-            print(f"  {name:20}{shape[0]:5} x {shape[1]:<4} {ratio(function, GR, shape):5.2f} x")
-        slower = ratio(released_gr, GR, shape, baseline=lambda z, s: losses.gr(z, s, **GR))
-        print(
-            f"  {'gr, released style':19}{shape[0]} x {shape[1]:<4} {slower:5.2f} times gr (target: at least "
-            f"{TARGET_RELEASED} at {SHAPES[1][0]} x {SHAPES[1][1]})"
-        )
-        tensors = peak_memory(losses.gr, GR, shape)
-        print(
-            f"  gr, peak memory beyond input and gradient: {tensors:.1f} tensors of its size (target: at most 4)"
+            f"  gr, peak memory beyond input and gradient: {peak_memory(on_labels('gr', shape), shape):.1f} tensors"
         )
 
 
-def trained(name: str, shape: tuple[int, int]):
-    """A method in the middle of a training as a function of logits and labels, and what else to call it with."""
-    num_examples, num_classes = shape
-    method = methods.build(name, num_classes, num_examples, **REQUIRED.get(name, {}))
-    method.start(torch.nn.Linear(1, num_classes), batch(shape)[1])
-    return method, {"step": methods.Step(EPOCH, EPOCHS, torch.arange(num_examples))}
+def on_labels(name: str, shape: tuple[int, int]):
+    """Return a loss as a function of logits and labels, with all else that it needs."""
+    loss, options = getattr(losses, name), REQUIRED.get(name, {})
+    some = torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.2
+    if name == "role":
+        estimates = torch.zeros(shape, requires_grad=True)
+        return lambda z, y: loss(z, estimates, y, expected_positives=2.9)
+    if name in ("en", "pseudo_label"):
+        return lambda z, y: loss(z, y, some)
+    if name == "em_apl":
+        return lambda z, y: loss(z, y, 0.1 * some)
+    if name in ("ll_r", "ll_ct"):
+        options = {"k": some.numel() // 50}
+    return lambda z, y: loss(z, y, **options)
 
 
-def ratio(
-    loss,
-    parameters: dict,
-    shape: tuple[int, int],
-    pairs=60,
-    baseline=binary_cross_entropy_with_logits,
-    views=1,
-    baseline_views=1,
-) -> float:
-    """Median over pairs of (time of loss) / (time of baseline), measured one after the other.
-
-    With views, the loss gets logits (views, N, C), the baseline `baseline_views` of them as further images.
-    """
+def ratio(loss, shape: tuple[int, int], pairs=60) -> float:
+    """Median over pairs of (time of loss) / (time of BCE with logits), measured one after the other."""
     logits, observed = batch(shape)
-    several = torch.stack([logits.detach()] * views).requires_grad_() if views > 1 else logits
-    base = logits.detach().repeat(baseline_views, 1).requires_grad_()
-    claimed = observed.repeat(baseline_views, 1)
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
-    def seconds(function, z, labels, **options):
-        z.grad = None
+    def seconds(function, labels):
+        logits.grad = None
         start = clock()
-        function(z, labels, **options).backward()
+        function(logits, labels).backward()
         return clock() - start
 
     def once():
-        return seconds(loss, several, observed, **parameters) / seconds(baseline, base, claimed)
+        return seconds(loss, observed) / seconds(binary_cross_entropy_with_logits, claimed)
 
+    claimed = observed.float()
     for _ in range(5):
         once()
     return statistics.median(once() for _ in tqdm(range(pairs), leave=False, disable=None))
@@ -111,39 +90,25 @@ def batch(shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Random logits, and one observed positive an image on average."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(shape, generator=generator).requires_grad_()
-    return logits, (torch.rand(shape, generator=generator) < 1 / shape[1]).float()
+    return logits, (torch.rand(shape, generator=generator) < 1 / shape[1]).to(torch.int8)
 
 
-def peak_memory(loss, parameters: dict, shape: tuple[int, int]) -> float:
+def peak_memory(loss, shape: tuple[int, int]) -> float:
     """Peak of forward + backward beyond input and gradient, in tensors of the input's size.
 
     The profiler reports each allocation and release of torch's CPU memory; tracemalloc sees Python's alone.
     """
     logits, observed = batch(shape)
-    loss(logits, observed, **parameters).backward()
+    loss(logits, observed).backward()
     logits.grad = None
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        loss(logits, observed, **parameters).backward()
+        loss(logits, observed).backward()
     events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
     held = peak = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
         held += event.nbytes()
         peak = max(peak, held)
     return peak / (logits.numel() * logits.element_size()) - 1
-
-
-def released_gr(logits, observed, *, w, b, mu, sigma, q2=0.01, q3=1.0):
-    """GR in the style of the field's released code: probabilities, powers of them, a boolean mask at each use."""
-    p = torch.sigmoid(logits)
-    loss = torch.zeros_like(p)
-    k = (1 / (1 + torch.exp(-(w * p + b)))).detach()
-    v = torch.exp(-((p - mu) ** 2) / (2 * sigma**2)).detach()
-    loss[observed == 1] = -torch.log(p[observed == 1] + 1e-7)
-    loss[observed == 0] = v[observed == 0] * (
-        k[observed == 0] * (1 - torch.pow(p[observed == 0], q2)) / q2
-        + (1 - k[observed == 0]) * (1 - torch.pow(1 - p[observed == 0], q3)) / q3
-    )
-    return loss.mean()
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 from torch.overrides import TorchFunctionMode
 
-from benchmarks import losses as benchmark
 from spml_core import losses, methods
-from spml_core.losses import robust as robust_module
 from spml_core.losses import terms
 from spml_core.methods import Step, build
 
@@ -137,6 +137,13 @@ def paper_hill(p, s, num_classes, lam=1.5, margin=1.0, gamma=2.0):
     return paper_focal_margin(p, s, num_classes, margin, gamma)
 
 
+def paper_lasd(p, s, num_classes, lambda_minus, lambda_plus=0.1, tau=0.9):
+    """LASD Eq. 4 to 6."""
+    if s == 1 or (s == 0 and p > tau):
+        return -math.log(p) * (1 if s else lambda_plus)
+    return -(p**4) * math.log(1 - p) * (1 if s else lambda_minus)
+
+
 def paper_epr(p, s, num_classes, expected_positives, weight=1.0, log_floor=0.0):
     """LASD appendix A.2.2; its regulariser R_k has a test of its own, and weight 0 in the slow loop."""
     return paper_iun(p, s, num_classes, log_floor)
@@ -197,6 +204,7 @@ TABLE = [
     Row("gr", paper_gr, GR_VOC, gradcheck=CONSTANT_K_V),
     Row("gr", paper_gr, {**GR_STEEP, "log_floor": 1e-7}, gradcheck=CONSTANT_K_V),
     Row("gr", paper_gr, {**GR_VOC, "q2": 0.0, "q3": 1.5}, gradcheck=CONSTANT_K_V),
+    Row("lasd", paper_lasd, {"lambda_minus": 0.25}),
     Row("hill", paper_hill),
     Row("hill", paper_hill, {"margin": 0.0, "gamma": 0.5, "lam": 1.7}),
     Row("hill", paper_hill, {"gamma": 0.0}),
@@ -478,101 +486,120 @@ def test_unified_takes_tensors_and_stops_the_gradient_of_p():
     torch.testing.assert_close(grad, torch.where(observed == 0, torch.sigmoid(logits), 1.0) * unweighted)
 
 
-# The forward pass of these computes the derivative too: against autograd through plain formulas.
-
-FUSED = ["gr", "hill", "em", "asl_ps"]
-GR_ORDER = ("w", "b", "mu", "sigma", "q1", "q2", "q3", "log_floor")
+# What autograd, torch.func and torch.compile make of them.
 
 
-def plain_gr(logits, observed, *, w, b, mu, sigma, q1=0.01, q2=0.01, q3=1.0, log_floor=0.0, reduction="mean"):
-    """GR in the frame of Eq. 5, differentiated by autograd."""
-
-    def term(q, sign):
-        return lambda z: terms.robust_term(sign * z, q, log_floor)
-
-    return losses.unified(
-        logits, observed, lambda p: torch.sigmoid(w * p + b), lambda p: torch.exp(-((p - mu) ** 2) / (2 * sigma**2)),
-        term(q1, 1), term(q2, 1), term(q3, -1), reduction=reduction,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "params", [GR_START, GR_VOC, {**GR_STEEP, "log_floor": 1e-7}, {**GR_VOC, "q1": 1.0, "q2": 0.0, "q3": 1.5}]
-)
-@pytest.mark.parametrize("dtype, size", [(torch.float64, (7, 5)), (torch.float32, (400, 300))])
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_fused_gr_equals_the_plain_formula(params, dtype, size, reduction):
-    """400 x 300 entries are more than one block."""
-    logits, observed = batch(*size, dtype)
-    for got, expected in zip(
-        value_and_grad(losses.gr, logits, observed, reduction=reduction, **params),
-        value_and_grad(plain_gr, logits, observed, reduction=reduction, **params),
-        strict=True,
-    ):
-        precise = {"rtol": 1e-12, "atol": 1e-14} if dtype == torch.float64 else {"rtol": 2e-5, "atol": 1e-6}
-        torch.testing.assert_close(got, expected, **precise)
-
-
-@pytest.mark.parametrize("params", [GR_START, GR_VOC, {**GR_VOC, "q1": 1.0, "q2": 1.0}])
-def test_gr_in_place_equals_its_formula(params):
-    logits, observed = batch(6, 5)
-    before = logits.clone(), observed.clone()
-    constants = {"q1": 0.01, "q2": 0.01, "q3": 1.0, "log_floor": 0.0, **params}
-    labels = observed.to(logits.dtype)
-    for got, expected in zip(
-        robust_module._gr_in_place(logits, labels, *(constants[k] for k in GR_ORDER)),
-        robust_module._gr_and_slope(logits, labels, *(constants[k] for k in GR_ORDER)),
-        strict=True,
-    ):
-        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
-    assert torch.equal(logits, before[0]) and torch.equal(labels, before[1].to(labels.dtype))
-
-
-def test_second_derivative_of_gr():
-    logits, observed = batch(4, 3)
-
-    def second(loss, **params):
-        z = logits.clone().requires_grad_()
-        (first,) = torch.autograd.grad(loss(z, observed, **params), z, create_graph=True)
-        return torch.autograd.grad(first.square().sum(), z)[0]
-
-    for params in (GR_START, GR_VOC, {**GR_STEEP, "log_floor": 1e-7}):
-        torch.testing.assert_close(
-            second(losses.gr, **params), second(plain_gr, **params), rtol=1e-10, atol=1e-14
-        )
-
-
-def test_released_style_is_the_same_loss():
-    """What the benchmark calls slow computes the same numbers."""
-    logits, observed = batch(6, 5, values=(1, 0))
-    for got, expected in zip(
-        value_and_grad(benchmark.released_gr, logits, observed, **GR_VOC),
-        value_and_grad(losses.gr, logits, observed, q1=0.0, log_floor=1e-7, **GR_VOC),
-        strict=True,
-    ):
-        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", FUSED)
-def test_gradgradcheck(name):
+@each_row
+def test_gradgradcheck(row):
     logits, observed = batch(3, 4)
-    params = {**GR_VOC, **CONSTANT_K_V} if name == "gr" else {}
-    torch.autograd.gradgradcheck(
-        lambda z: getattr(losses, name)(z, observed, **params), logits.requires_grad_()
+    torch.autograd.gradgradcheck(lambda z: row(z, observed, **row.gradcheck), logits.requires_grad_())
+
+
+@each_loss
+def test_function_transforms(row):
+    """torch.func: one gradient an image, as influence functions and per-example clipping need it, and a Hessian."""
+    logits, observed = batch(6, 5)
+
+    def loss(z, s):
+        return row(z, s, reduction="sum", **({"weight": 0.2} if row.name == "wan" else {}))
+
+    if row.name != "epr":  # whose penalty is of a batch
+        each = torch.func.vmap(torch.func.grad(loss))(logits, observed)
+        torch.testing.assert_close(each, value_and_grad(loss, logits, observed)[1])
+    hessian = torch.func.hessian(loss)(logits, observed)
+    torch.testing.assert_close(
+        hessian, torch.autograd.functional.hessian(lambda z: loss(z, observed), logits)
     )
 
 
-@pytest.mark.parametrize("name", FUSED)
-def test_function_transforms(name):
-    """torch.func: one gradient an image, as influence functions and per-example clipping need it."""
+@each_loss
+def test_no_gradient_asked_for(row):
     logits, observed = batch(6, 5)
-    params = GR_VOC if name == "gr" else {}
+    value, _ = value_and_grad(row, logits, observed)
+    with torch.no_grad():
+        assert torch.equal(row(logits.requires_grad_(), observed), value)
 
-    def loss(z, s):
-        return getattr(losses, name)(z, s, reduction="sum", **params)
 
-    each = torch.func.vmap(torch.func.grad(loss))(logits, observed)
-    torch.testing.assert_close(each, value_and_grad(loss, logits, observed)[1])
+compiles = pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler on a CPU")
+
+
+@pytest.mark.slow
+@compiles
+def test_compiled():
+    """The eager losses and their gradients, far out as well, where a compiled one chooses its own arithmetic."""
+    one_of_each_kind = ("an", "asl_ps", "em", "fm_splc", "gr", "hill", "lasd")
+    rows = [next(r for r in TABLE if r.name == name) for name in one_of_each_kind]
+    logits, observed = batch(64, 20, torch.float32)
+    logits[0, :5] = torch.tensor([0.0, 1e4, -1e4, 100.0, -100.0])
+
+    def every(z, s):
+        return torch.stack([row(z[i], s, reduction="none") for i, row in enumerate(rows)])
+
+    several = logits.expand(len(rows), -1, -1)
+    for got, expected in zip(
+        value_and_grad(losses.compiled(every), several, observed),
+        value_and_grad(every, several, observed),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+    assert losses.compiled(losses.gr).__name__ == "gr"
+
+
+@pytest.mark.slow
+@compiles
+def test_a_schedule_compiles_twice():
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    compiled = torch.compile(losses.gr, backend=counter)
+    logits, observed = batch(8, 5, torch.float32)
+    method = build("gr", num_classes=5, w=(0.0, 10.0), b=(-2.0, -8.0))
+    for epoch in range(1, 11):
+        moment = method.at(Step(epoch, 10))
+        torch.testing.assert_close(
+            compiled(logits, observed, **moment), losses.gr(logits, observed, **moment)
+        )
+    assert counter.frame_count <= 2  # with these numbers, and with any
+
+
+LOGITS = torch.cat([torch.linspace(-105, 105, 100_001), torch.tensor([0.0, 1e-30, 1e4, -1e4])]).double()
+
+
+def log_sigmoid(z):
+    """In more digits than float64 has."""
+    z = z.numpy().astype(np.longdouble)
+    return np.minimum(z, 0) - np.log1p(np.exp(-np.abs(z)))
+
+
+@pytest.mark.parametrize("dtype, near", [(torch.float32, 2e-7), (torch.float64, 4e-16)])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=[pytest.mark.slow, compiles])])
+def test_the_logarithm_is_exact_to_the_last_bits(dtype, near, compiled):
+    function = torch.compile(terms.log_prob, dynamic=False) if compiled else terms.log_prob
+    z = LOGITS.to(dtype).requires_grad_()
+    value = function(z)
+    value.sum().backward()
+    exact = log_sigmoid(z.detach())
+    error = np.abs(value.detach().numpy() - exact) / np.maximum(-exact, torch.finfo(dtype).tiny)
+    assert error.max() <= near
+    slope = np.exp(log_sigmoid(-z.detach()))
+    assert np.abs(z.grad.numpy() - slope).max() <= near
+    assert z.grad[z == 0].tolist() == [0.5]  # an untrained network's
+
+
+@pytest.mark.parametrize("dtype, near", [(torch.float32, 2.5e-7), (torch.float64, 5e-16)])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=[pytest.mark.slow, compiles])])
+def test_the_power_is_exact_to_the_last_bits(dtype, near, compiled):
+    function = torch.compile(terms.power_drop, dynamic=False) if compiled else terms.power_drop
+    x = -torch.logspace(-8, 2, 100_001, dtype=torch.float64).to(dtype).requires_grad_()
+    for q in (0.01, 0.7):
+        value = function(x, q)
+        (slope,) = torch.autograd.grad(value.sum(), x)
+        scaled = (q * x.detach()).numpy().astype(np.longdouble)
+        torch.testing.assert_close(
+            value.double(), torch.tensor(np.expm1(scaled).astype(float)), rtol=near, atol=0
+        )
+        torch.testing.assert_close(
+            slope.double(), torch.tensor((q * np.exp(scaled)).astype(float)), rtol=1e-5, atol=near
+        )
 
 
 def test_gr_with_trainable_constants():
@@ -587,68 +614,6 @@ def test_gr_with_trainable_constants():
     step = 1e-6
     up, down = (losses.gr(logits, observed, **{**GR_VOC, "w": 2.0 + d}) for d in (step, -step))
     assert w.grad.item() == pytest.approx((up - down).item() / (2 * step), rel=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler on a CPU")
-@pytest.mark.parametrize("params", [GR_VOC, {**GR_STEEP, "log_floor": 1e-7}], ids=["voc", "steep"])
-def test_compiled_gr(params):
-    logits, observed = batch(64, 20, torch.float32)
-    compiled = torch.compile(losses.gr, fullgraph=True, dynamic=False)
-    for z in (logits, 1e3 * logits):
-        for got, expected in zip(
-            value_and_grad(compiled, z, observed, **params),
-            value_and_grad(losses.gr, z, observed, **params),
-            strict=True,
-        ):
-            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler on a CPU")
-@pytest.mark.parametrize("name", ["gr", "hill", "em"])
-def test_compiled_formula(name):
-    """The eager loss, at every moment of a schedule, in each reduction, with its second derivative."""
-    compiled, loss = losses.compiled(getattr(losses, name)), getattr(losses, name)
-    assert compiled.__name__ == name
-    logits, observed = batch(64, 20, torch.float32)
-    moments = [{**GR_VOC, "w": w, "b": -w} for w in (0.0, 1.0, 2.0, 3.0)] if name == "gr" else [{}]
-    for params in moments:
-        for reduction in losses.REDUCTIONS if params == moments[0] else ("mean",):
-            for z in (logits, 1e3 * logits):
-                pair = [
-                    value_and_grad(
-                        lambda *a, f=f, r=reduction, **o: f(*a, reduction=r, **o).sum(), z, observed, **params
-                    )
-                    for f in (compiled, loss)
-                ]
-                for got, expected in zip(*pair, strict=True):
-                    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
-    z = logits.clone().requires_grad_()
-    seconds = []
-    for f in (compiled, loss):
-        (slope,) = torch.autograd.grad(f(z, observed, **moments[0]), z, create_graph=True)
-        seconds.append(torch.autograd.grad(slope.square().sum(), z)[0])
-    torch.testing.assert_close(*seconds)
-    assert compiled(logits, observed, **moments[0]).item() == pytest.approx(
-        loss(logits, observed, **moments[0]).item()
-    )
-
-
-@pytest.mark.parametrize("name", FUSED)
-def test_no_gradient_asked_for(name):
-    logits, observed = batch(6, 5)
-    params = GR_VOC if name == "gr" else {}
-    loss = getattr(losses, name)
-    value, _ = value_and_grad(loss, logits, observed, **params)
-    with torch.no_grad():
-        torch.testing.assert_close(loss(logits.requires_grad_(), observed, **params), value, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("shape", benchmark.SHAPES, ids=["one block", "several blocks"])
-def test_gr_memory(shape):
-    """At most 4 tensors of the input's size beyond input and gradient, and a few scalars."""
-    assert 1 <= benchmark.peak_memory(losses.gr, GR_VOC, shape) <= 4.01
 
 
 # The parts that are not a loss by themselves.
@@ -949,10 +914,16 @@ def test_autocast(name):
 INPUTS = [
     ("shape", lambda z, s: (z, s.T), r"\(5, 4\).*\(4, 5\)"),
     ("broadcastable shape", lambda z, s: (z, s[:1]), r"\(5, 4\).*\(1, 4\)"),
+    ("other classes", lambda z, s: (z, s[:, :2]), r"\(5, 4\).*\(5, 2\)"),
+    ("one image without its axis", lambda z, s: (z[0], s[0]), r"logits must be \(N, C\).*\(4,\)"),
+    ("views", lambda z, s: (z[None], s[None]), r"logits must be \(N, C\).*\(1, 5, 4\)"),
     ("device", lambda z, s: (z, s.to("meta")), "cpu.*meta"),
     ("integer logits", lambda z, s: (z.long(), s), "int64"),
     ("labels as an array", lambda z, s: (z, s.numpy()), "observed is a ndarray"),
     ("labels as a list", lambda z, s: (z, s.tolist()), "observed is a list"),
+    ("soft labels", lambda z, s: (z, 0.9 * s), "soft labels.*em_apl.*got 0.89"),
+    ("NaN in labels", lambda z, s: (z, torch.where(s == 0, math.nan, s.float())), "got nan"),
+    ("infinite label", lambda z, s: (z, torch.where(s == 0, math.inf, s.float())), "got inf"),
 ]
 
 
@@ -961,6 +932,45 @@ INPUTS = [
 def test_bad_input(row, _, spoil, match):
     with pytest.raises(ValueError, match=match):
         row(*spoil(*batch()))
+
+
+def test_integer_labels_are_not_looked_at():
+    logits, observed = batch()
+    with Calls() as calls:
+        losses.gr(logits, observed.to(torch.int8), **GR_VOC)
+    assert not calls.names & {"equal", "sign", "item", "__bool__"}
+
+
+SECOND = ("em_apl", "en", "pseudo_label", "role")
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_labels_of_another_width(name):
+    logits, observed = batch()
+    inputs = (logits, logits[:, :2], observed) if name == "role" else (logits, observed, observed[:, :2] > 0)
+    with pytest.raises(ValueError, match=r"\(5, 4\).*\(5, 2\) differ in shape"):
+        getattr(losses, name)(*inputs, **({"expected_positives": 2.0} if name == "role" else {}))
+
+
+@pytest.mark.parametrize(
+    "bad, match",
+    [
+        ({"w": (0, 2)}, r"w must be a number.*got \(0, 2\).*belongs to the method"),
+        ({"sigma": [2.0, 0.5]}, r"sigma must be a number.*belongs to the method"),
+        ({"mu": "0.5"}, "mu must be a number"),
+        ({"b": None}, "b must be a number"),
+        ({"b": torch.zeros(7)}, r"b of shape \(7,\) does not broadcast to the logits \(5, 4\)"),
+        ({"q2": (0.1, 0.2)}, "q2 must be a number"),
+    ],
+)
+def test_gr_says_what_its_numbers_are(bad, match):
+    with pytest.raises(ValueError, match=match):
+        losses.gr(*batch(), **{**GR_VOC, **bad})
+
+
+def test_consistency_wants_views():
+    with pytest.raises(ValueError, match=r"\(views, N, C\), got shape \(5, 4\)"):
+        losses.consistency(batch()[0])
 
 
 @each_loss

@@ -240,13 +240,19 @@ def test_gr_bad_values_are_errors_at_once(bad):
 # The identity of a method.
 
 EDITS = [  # file, text, its replacement, the methods whose digest changes
-    ("losses/focal.py", "(lam - p) * square", "(lam - p) * square * p", {"hill", "fm_splc"}),
-    ("losses/unknown.py", "alpha: float = 0.2", "alpha: float = 0.3", {"em"}),
-    ("losses/unknown.py", "(strength * entropy,", "(2 * strength * entropy,", {"em", "ent_min"}),
-    ("losses/negative.py", "weigh(labels, weight)", "2 * weigh(labels, weight)", {"wan", "iun", "dw"}),
-    ("losses/robust.py", "(1 - x^q) / q and x^q", "Another docstring", set()),
-    ("losses/robust.py", "def _robust_and_power(", "# A comment.\ndef _robust_and_power(", set()),
-    ("losses/robust.py", "drop = torch.expm1(x)", "drop = 2 * torch.expm1(x)", {"gr"}),
+    ("losses/terms.py", "return (lam - p) * p**2", "return (lam - p) * p**3", {"hill", "fm_splc"}),
+    ("losses/unknown.py", "alpha: float = 0.2, log_floor", "alpha: float = 0.3, log_floor", {"em"}),
+    (
+        "losses/unknown.py",
+        "(known - alpha * (1 - known))",
+        "(known - 2 * alpha * (1 - known))",
+        {"em", "ent_min"},
+    ),
+    ("losses/negative.py", "weigh(y, weight)", "2 * weigh(y, weight)", {"wan", "iun", "dw"}),
+    ("losses/terms.py", "x^q - 1, of x <= 1", "Another docstring", set()),
+    ("losses/terms.py", "def power_drop(", "# A comment.\ndef power_drop(", set()),
+    ("losses/terms.py", "torch.expm1(q * log_x)", "2 * torch.expm1(q * log_x)", {"gr"}),
+    ("losses/robust.py", "return v * torch.lerp(", "return 2 * v * torch.lerp(", {"gr"}),
     ("losses/common.py", "total = loss.sum()", "total = 2 * loss.sum()", set(MAIN)),
     ("methods/gr.py", "late = step.epoch / step.num_epochs", "late = 1.0", {"gr"}),
     ("methods/stateless.py", "observes = (-1, -1)", "observes = (1, -1)", {"bce"}),

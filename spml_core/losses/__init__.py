@@ -24,17 +24,13 @@ Hill = Zhang et al., 2021 (arXiv 2112.07368); LASD = "Leveraged asymmetric loss 
 """
 
 from spml_core.losses import terms
-from spml_core.losses.common import REDUCTIONS
+from spml_core.losses.common import REDUCTIONS, as_positive, compiled
 from spml_core.losses.focal import asl, asl_ps, fm_splc, focal, focal_margin, hill, mse, splc
-from spml_core.losses.fused import compiled
-from spml_core.losses.large_loss import ll_ct, ll_r
 from spml_core.losses.lasd import consistency, lasd, leverage
 from spml_core.losses.negative import an, an_ls, bce, dw, iun, n_ls, wan
-from spml_core.losses.pseudo import em_apl, en, pseudo_label
+from spml_core.losses.pseudo import en, large_losses, ll_ct, ll_r, pseudo_label
 from spml_core.losses.robust import gr, unified
-from spml_core.losses.role import role
-from spml_core.losses.select import as_positive, large_losses
-from spml_core.losses.unknown import em, ent_min, epr, expected_positives_penalty, lp_norm
+from spml_core.losses.unknown import em, em_apl, ent_min, epr, expected_positives_penalty, lp_norm, role
 
 __all__ = [
     "REDUCTIONS", "an", "an_ls", "as_positive", "asl", "asl_ps", "bce", "compiled", "consistency", "dw",

@@ -1,77 +1,84 @@
-"""What every loss shares: input checks, labels as numbers, the floored logarithm, the reduction."""
-
-from __future__ import annotations
+"""What every loss shares: the check at the door, labels as numbers, the reduction, and compilation."""
 
 import math
+from collections.abc import Callable
+from numbers import Real
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def log_prob(z: Tensor, log_floor: float) -> Tensor:
-    """log(sigmoid(z) + log_floor), finite at any logit."""
-    check_range("log_floor", log_floor, 0, 1)
-    log_prob = logsigmoid(z)
-    return torch.logaddexp(log_prob, log_prob.new_tensor(math.log(log_floor))) if log_floor else log_prob
-
-
-def both_log_probs(z: Tensor, log_floor: float) -> tuple[Tensor, Tensor]:
-    """log(p + log_floor) and log(1 - p + log_floor); without a floor one logarithm serves both."""
-    log_p = log_prob(z, log_floor)
-    return log_p, log_prob(-z, log_floor) if log_floor else log_p - z
-
-
 def prepare(logits: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Checked logits, and labels as numbers of the same type.
+    """Return z and y, both (N, C): checked logits in float32 or float64, and labels as numbers of the same type.
 
-    Labels enter a loss by arithmetic, never by a mask: on a CPU a comparison or a `where` takes longer than an `exp`.
+    Labels enter a loss by arithmetic, not by a mask: on a CPU a comparison and a `where` take longer than an `exp`.
     """
     for name, value in (("logits", logits), ("observed", observed)):
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} is a {type(value).__name__}: pass it through torch.as_tensor first")
-    if logits.shape != observed.shape:
-        raise ValueError(
-            f"logits {tuple(logits.shape)} and observed {tuple(observed.shape)} differ in shape; both are (N, C)"
-        )
+    same_shape("observed", observed, logits)
     if logits.device != observed.device:
         raise ValueError(f"logits are on {logits.device}, observed on {observed.device}: move them together")
     if not logits.is_floating_point():
         raise ValueError(f"logits must be floating point, got {logits.dtype}: pass the model's raw output")
+    if not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()):
+        if logits.ndim != 2:  # within torch.func.vmap, logits of one image are (C,)
+            raise ValueError(f"logits must be (N, C), images by classes; got shape {tuple(logits.shape)}")
+        if observed.is_floating_point():
+            _check_labels(observed)
     z = logits if logits.dtype == torch.float64 else logits.float()
     return z, observed.to(z.dtype)
 
 
-def toward(z: Tensor, labels: Tensor) -> Tensor:
-    """The logit of what each label claims: z for a positive, -z for an unobserved label and a negative."""
-    return z * (2 * labels.clamp(min=0) - 1)
-
-
-def weigh(labels: Tensor, unobserved: float) -> Tensor:
-    """Weight of each label: 1 if confirmed or verified, `unobserved` if not."""
-    return unobserved + (1 - unobserved) * labels.abs()
-
-
-def exceeds(p: Tensor, threshold: float) -> Tensor:
-    """1 where p > threshold, else 0, as numbers of p's type: the sign of a difference is as exact as a comparison."""
-    return (p - threshold).clamp(min=0).sign()
-
-
-def as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask as 0 and 1; bytes convert three times as fast as bools."""
-    return mask.bool().view(torch.uint8).to(dtype)
-
-
-def assemble(observed: Tensor, positive: Tensor, unknown: Tensor, negative: Tensor, reduction: str) -> Tensor:
-    """Reduced choice of one of three terms by label; all of them must be finite."""
-    return reduce(
-        torch.where(observed > 0, positive, torch.where(observed < 0, negative, unknown)), reduction
+def _check_labels(observed: Tensor) -> None:
+    """Raise where a label is not its own sign: a soft label would mean something else in each loss, NaN spoils all."""
+    message = (
+        "observed must be 1, 0 or -1 (positive, unobserved, verified negative): soft labels and NaN are refused. Pass "
+        "soft pseudo-labels to em_apl; integer labels need no check"
     )
+    if observed.device.type == "cpu":
+        if not torch.equal(observed, observed.sign()):
+            found = observed[observed != observed.sign()][0].item()
+            raise ValueError(f"{message}; got {found}")
+    elif observed.device.type != "meta":  # without waiting for the device
+        torch._assert_async((observed == observed.sign()).all(), message)
+
+
+def same_shape(name: str, value: Tensor, logits: Tensor) -> None:
+    """Raise ValueError unless a tensor has the logits' shape."""
+    if value.shape != logits.shape:
+        raise ValueError(
+            f"logits {tuple(logits.shape)} and {name} {tuple(value.shape)} differ in shape; both are (N, C)"
+        )
+
+
+def check_range(low: float, high: float, **values: float) -> None:
+    """Raise ValueError unless each value is a number in [low, high], or [low, infinity)."""
+    for name, value in values.items():
+        if not isinstance(value, Real) or not low <= value <= high or value == math.inf:
+            end = ")" if high == math.inf else "]"
+            raise ValueError(f"{name} must be a number in [{low}, {high}{end}, got {value!r}")
+
+
+def toward(z: Tensor, y: Tensor) -> Tensor:
+    """Return the logit of what each label claims: z for a positive, -z for an unobserved label and a negative."""
+    return z * (2 * y.clamp(min=0) - 1)
+
+
+def weigh(y: Tensor, unobserved: float) -> Tensor:
+    """Return the weight of each label: 1 if confirmed or verified, `unobserved` if not."""
+    return unobserved + (1 - unobserved) * y.abs()
+
+
+def as_positive(observed: Tensor, positive: Tensor) -> Tensor:
+    """Return `observed` with the unobserved labels of a mask set to 1; an observed label stays what it is."""
+    return torch.where(positive & (observed == 0), 1, observed)
 
 
 def reduce(loss: Tensor, reduction: str) -> Tensor:
+    """Return the loss of a batch from that of its entries."""
     if reduction == "none":
         return loss
     if reduction not in REDUCTIONS:
@@ -81,7 +88,14 @@ def reduce(loss: Tensor, reduction: str) -> Tensor:
     return total / loss.numel() if reduction == "mean" else total
 
 
-def check_range(name: str, value: float, low: float, high: float) -> None:
-    if isinstance(value, str | None) or not low <= value <= high or value == math.inf:
-        end = ")" if high == math.inf else "]"
-        raise ValueError(f"{name} must be a number in [{low}, {high}{end}, got {value!r}")
+def compiled(loss: Callable) -> Callable:
+    """Return the same loss with forward and backward pass compiled by torch.compile.
+
+    The first call compiles, and the second with other numbers, such as those of a schedule (seconds each, a C++
+    compiler is needed on a CPU); later numbers do not. Labels are not checked, and there is no second derivative: the
+    loss itself has both.
+
+    Args:
+        loss: a function of this package, such as `gr`.
+    """
+    return torch.compile(loss)

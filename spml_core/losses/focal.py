@@ -1,18 +1,14 @@
 """Losses that weigh a label by how sure the model is: Focal, ASL, Focal margin, Hill, and SPLC on top of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, exceeds, prepare, reduce, toward
-from spml_core.losses.fused import fused
+from spml_core.losses.common import as_positive, check_range, prepare, reduce, toward
 from spml_core.losses.negative import an
-from spml_core.losses.terms import cross_entropy, focal_term, squared_error
+from spml_core.losses.terms import cross_entropy, focal_term, hill_term, shifted_focal_term, squared_error
 
 
 def focal(
@@ -32,12 +28,12 @@ def focal(
         gamma: >= 0, focusing; 0 is `an` weighted by alpha.
         alpha: in [0, 1], balance of positives; EM B.2 takes 0.75. None = no balance, both weights 1 (LASD A.2.2).
     """
-    z, labels = prepare(logits, observed)
-    check_range("gamma", gamma, 0, math.inf)
-    loss = focal_term(toward(z, labels), gamma)
+    z, y = prepare(logits, observed)
+    check_range(0, math.inf, gamma=gamma)
+    loss = focal_term(toward(z, y), gamma)
     if alpha is not None:
-        check_range("alpha", alpha, 0, 1)
-        loss = loss * (1 - alpha + (2 * alpha - 1) * labels.clamp(min=0))
+        check_range(0, 1, alpha=alpha)
+        loss = loss * (1 - alpha + (2 * alpha - 1) * y.clamp(min=0))
     return reduce(loss, reduction)
 
 
@@ -62,15 +58,14 @@ def asl(
         gamma_pos, gamma_neg: >= 0, focusing of positives and of negatives.
         margin: m in [0, 1], probability shift; negatives with p <= m cost nothing. `asl_ps` is m = 0.05.
     """
-    z, labels = prepare(logits, observed)
-    check_range("gamma_pos", gamma_pos, 0, math.inf)
-    check_range("gamma_neg", gamma_neg, 0, math.inf)
-    check_range("margin", margin, 0, 1)
-    positive = labels.clamp(min=0)
+    z, y = prepare(logits, observed)
+    check_range(0, math.inf, gamma_pos=gamma_pos, gamma_neg=gamma_neg)
+    check_range(0, 1, margin=margin)
+    positive = y.clamp(min=0)
     if not margin:
-        gamma = gamma_neg + (gamma_pos - gamma_neg) * positive
-        return reduce(focal_term(toward(z, labels), gamma), reduction)
-    return fused(_asl_and_slope, z, positive, gamma_pos, gamma_neg, margin, reduction=reduction)
+        return reduce(focal_term(toward(z, y), gamma_neg + (gamma_pos - gamma_neg) * positive), reduction)
+    negative = shifted_focal_term(z, gamma_neg, margin)
+    return reduce(torch.lerp(negative, focal_term(z, gamma_pos), positive), reduction)
 
 
 def asl_ps(
@@ -84,30 +79,6 @@ def asl_ps(
 ) -> Tensor:
     """`asl` with a probability shift: the same function with its published margin. Source: LASD A.2.2."""
     return asl(logits, observed, gamma_pos=gamma_pos, gamma_neg=gamma_neg, margin=margin, reduction=reduction)
-
-
-def _asl_and_slope(z: Tensor, positive: Tensor, gamma_pos: float, gamma_neg: float, margin: float):
-    """ASL with a probability margin > 0, entry by entry, and its derivative by z."""
-    loss, slope, p = _focal_and_slope(z, gamma_pos)
-    not_p = torch.sigmoid(-z)
-    # A power's slope at 0 may be infinite; the clamp cuts it off far below what p - margin can resolve.
-    p_m = (p - margin).clamp(min=torch.finfo(z.dtype).eps ** 2)
-    not_p_m = (not_p + margin).clamp(max=1)
-    log_not = torch.log(not_p_m)  # finite without a logsigmoid, since margin > 0
-    power = p_m ** (gamma_neg - 1)
-    negative = -power * p_m * log_not
-    negative_slope = (power * p_m / not_p_m - gamma_neg * power * log_not) * p * not_p * exceeds(p, margin)
-    return torch.lerp(negative, loss, positive), torch.lerp(negative_slope, slope, positive)
-
-
-def _focal_and_slope(z: Tensor, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
-    """-(1 - p)^gamma log p, its derivative by z, and p."""
-    log_p = logsigmoid(z)
-    p = torch.exp(log_p)
-    if gamma == 0:
-        return -log_p, p - 1, p
-    power = torch.exp(gamma * (log_p - z))
-    return -power * log_p, power * (gamma * p * log_p + p - 1), p
 
 
 def focal_margin(
@@ -131,14 +102,13 @@ def focal_margin(
         gamma: >= 0, focusing.
         gamma_neg: >= 0, focusing of negatives; None = gamma, 0 = cross-entropy ("Focal margin+" of Hill Table VI).
     """
-    z, labels = prepare(logits, observed)
-    positive = labels.clamp(min=0)
-    check_range("margin", margin, 0, math.inf)
-    check_range("gamma", gamma, 0, math.inf)
+    z, y = prepare(logits, observed)
+    positive = y.clamp(min=0)
+    check_range(0, math.inf, margin=margin, gamma=gamma)
     if gamma_neg is not None:
-        check_range("gamma_neg", gamma_neg, 0, math.inf)
+        check_range(0, math.inf, gamma_neg=gamma_neg)
         gamma = gamma_neg + (gamma - gamma_neg) * positive
-    return reduce(focal_term(toward(z, labels) - margin * positive, gamma), reduction)
+    return reduce(focal_term(toward(z, y) - margin * positive, gamma), reduction)
 
 
 def mse(logits: Tensor, observed: Tensor, *, reduction: str = "mean") -> Tensor:
@@ -147,8 +117,8 @@ def mse(logits: Tensor, observed: Tensor, *, reduction: str = "mean") -> Tensor:
     L = -log p for observed positives, p^2 for all other labels, verified negatives included.
     Source: Hill III-C and Table VI ("MSE-"). Deviation: the authors released no code of it.
     """
-    z, labels = prepare(logits, observed)
-    return reduce(torch.lerp(squared_error(z), cross_entropy(z), labels.clamp(min=0)), reduction)
+    z, y = prepare(logits, observed)
+    return reduce(torch.lerp(squared_error(z), cross_entropy(z), y.clamp(min=0)), reduction)
 
 
 def hill(
@@ -171,21 +141,10 @@ def hill(
         margin: m >= 0, shift of the logit; larger focuses on semi-hard positives.
         gamma: >= 0, focusing.
     """
-    z, labels = prepare(logits, observed)
-    check_range("lam", lam, 1, math.inf)
-    check_range("margin", margin, 0, math.inf)
-    check_range("gamma", gamma, 0, math.inf)
-    certain = labels.clamp(min=0)
-    return fused(_hill_and_slope, z, certain, margin * certain, lam, gamma, reduction=reduction)
-
-
-def _hill_and_slope(z: Tensor, positive: Tensor, shift: Tensor, lam: float, gamma: float):
-    """Focal of the shifted logit where `positive` is 1, the Hill term where it is 0, and the slopes of both."""
-    loss, slope, _ = _focal_and_slope(z - shift, gamma)
-    p = torch.sigmoid(z)
-    square = p**2
-    negative, negative_slope = (lam - p) * square, square * (1 - p) * (2 * lam - 3 * p)
-    return torch.lerp(negative, loss, positive), torch.lerp(negative_slope, slope, positive)
+    z, y = prepare(logits, observed)
+    check_range(1, math.inf, lam=lam)
+    check_range(0, math.inf, margin=margin, gamma=gamma)
+    return reduce(torch.lerp(hill_term(z, lam), focal_term(z - margin, gamma), y.clamp(min=0)), reduction)
 
 
 def splc(
@@ -209,11 +168,11 @@ def splc(
         correct: False for the plain base, as before the first correction.
     """
     loss = base_loss(base)
-    z, labels = prepare(logits, observed)
-    check_range("tau", tau, 0, 1)
+    z, _ = prepare(logits, observed)
+    check_range(0, 1, tau=tau)
     if correct:
-        labels = labels + _likely_positive(z, labels, tau)
-    return loss(z, labels, reduction=reduction)
+        observed = as_positive(observed, torch.sigmoid(z) > tau)
+    return loss(logits, observed, reduction=reduction)
 
 
 def base_loss(name: str) -> Callable[..., Tensor]:
@@ -255,22 +214,17 @@ def fm_splc(
         shift_corrected: whether corrected labels are shifted by the margin as well.
         correct: False before the first correction.
     """
-    z, labels = prepare(logits, observed)
-    check_range("tau", tau, 0, 1)
-    check_range("margin", margin, 0, math.inf)
-    check_range("gamma", gamma, 0, math.inf)
-    check_range("lam", lam, 1, math.inf)
+    z, y = prepare(logits, observed)
+    check_range(0, 1, tau=tau)
+    check_range(0, math.inf, margin=margin, gamma=gamma)
+    check_range(1, math.inf, lam=lam)
     if negative not in ("focal", "hill"):
         raise ValueError(f"negative must be 'focal' or 'hill', got {negative!r}")
-    shift = margin * labels.clamp(min=0)
+    certain = y.clamp(min=0)
     if correct:
-        labels = labels + _likely_positive(z, labels, tau)
-        shift = margin * labels.clamp(min=0) if shift_corrected else shift
+        y = as_positive(y, torch.sigmoid(z) > tau)
+    positive = y.clamp(min=0)
+    shift = margin * (positive if shift_corrected else certain)
     if negative == "hill":
-        return fused(_hill_and_slope, z, labels.clamp(min=0), shift, lam, gamma, reduction=reduction)
-    return reduce(focal_term(toward(z, labels) - shift, gamma), reduction)
-
-
-def _likely_positive(z: Tensor, labels: Tensor, tau: float) -> Tensor:
-    """1 for unobserved labels with p > tau, else 0."""
-    return exceeds(torch.sigmoid(z.detach()), tau) * (1 - labels.abs())
+        return reduce(torch.lerp(hill_term(z, lam), focal_term(z - shift, gamma), positive), reduction)
+    return reduce(focal_term(toward(z, y) - shift, gamma), reduction)

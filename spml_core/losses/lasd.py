@@ -1,15 +1,12 @@
 """LASD: leverage against imbalance, pseudo-labels by a threshold, and consistency between views."""
 
-from __future__ import annotations
-
 import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import check_range, exceeds, prepare, weigh
-from spml_core.losses.fused import fused
+from spml_core.losses.common import as_positive, check_range, prepare, reduce, toward, weigh
+from spml_core.losses.terms import focal_term
 
 
 def lasd(
@@ -34,27 +31,15 @@ def lasd(
         tau: in [0, 1], threshold on p; 1 makes every unobserved label a negative.
         gamma_pos, gamma_neg: >= 0, focusing.
     """
-    z, labels = prepare(logits, observed)
-    check_range("lambda_plus", lambda_plus, 0, math.inf)
-    check_range("lambda_minus", lambda_minus, 0, math.inf)
-    check_range("tau", tau, 0, 1)
-    check_range("gamma_pos", gamma_pos, 0, math.inf)
-    check_range("gamma_neg", gamma_neg, 0, math.inf)
-    constants = (lambda_plus, lambda_minus, tau, gamma_pos, gamma_neg)
-    return fused(_lasd_and_slope, z, labels, *constants, reduction=reduction)
-
-
-def _lasd_and_slope(z: Tensor, labels: Tensor, lambda_plus, lambda_minus, tau, gamma_pos, gamma_neg):
-    """A focal term of what each label claims, in truth or by its pseudo-label, and its derivative by z."""
-    pseudo = exceeds(torch.sigmoid(z), tau) * (1 - labels.abs())
-    positive = labels.clamp(min=0) + pseudo
-    weight = torch.add(weigh(labels, lambda_minus), pseudo, alpha=lambda_plus - lambda_minus)
+    z, y = prepare(logits, observed)
+    check_range(0, math.inf, lambda_plus=lambda_plus, lambda_minus=lambda_minus)
+    check_range(0, 1, tau=tau)
+    check_range(0, math.inf, gamma_pos=gamma_pos, gamma_neg=gamma_neg)
+    claimed = as_positive(y, torch.sigmoid(z) > tau)
+    positive = claimed.clamp(min=0)
+    weight = weigh(y, lambda_minus) + (lambda_plus - lambda_minus) * (positive - y.clamp(min=0))
     gamma = gamma_neg + (gamma_pos - gamma_neg) * positive
-    sign = 2 * positive - 1
-    claim = z * sign
-    log_p = logsigmoid(claim)
-    power = weight * torch.exp(gamma * (log_p - claim))
-    return -power * log_p, power * sign * (torch.exp(log_p) * (gamma * log_p + 1) - 1)
+    return reduce(weight * focal_term(toward(z, claimed), gamma), reduction)
 
 
 def leverage(lambda_plus: float, expected_positives: float, num_classes: int) -> float:
@@ -81,14 +66,9 @@ def consistency(logits: Tensor) -> Tensor:
     Args:
         logits: (views, N, C).
     """
-    z = (logits if logits.dtype == torch.float64 else logits.float()).transpose(0, 1)  # (N, views, C)
-    num_images, num_views, num_classes = z.shape
-    spread = fused(_spread_and_slope, z, z.detach(), reduction="sum")
-    return spread * (num_views / (num_images * num_classes))
-
-
-def _spread_and_slope(z: Tensor, _):
-    """(p_i - mean p)^2 of each view; V times their sum are the squared distances of all pairs of V views."""
-    p = torch.sigmoid(z)
-    apart = p - p.mean(1, keepdim=True)
-    return apart.square(), 2 * apart * p * (1 - p)
+    if logits.ndim != 3:
+        raise ValueError(f"logits must be (views, N, C), got shape {tuple(logits.shape)}")
+    num_views, num_images, num_classes = logits.shape
+    p = torch.sigmoid(logits if logits.dtype == torch.float64 else logits.float())
+    # V times the squared distances from the mean are the squared distances of all pairs of V views.
+    return (p - p.mean(0)).square().sum() * (num_views / (num_images * num_classes))

@@ -1,10 +1,9 @@
 """Losses that take unobserved labels for negatives."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
-from spml_core.losses.common import both_log_probs, check_range, log_prob, prepare, reduce, toward, weigh
+from spml_core.losses.common import check_range, prepare, reduce, toward, weigh
+from spml_core.losses.terms import cross_entropy, soft_cross_entropy
 
 
 def bce(logits: Tensor, observed: Tensor, *, log_floor: float = 0.0, reduction: str = "mean") -> Tensor:
@@ -30,8 +29,8 @@ def an(logits: Tensor, observed: Tensor, *, log_floor: float = 0.0, reduction: s
     L = -log p for observed positives, -log(1 - p) for the rest. Source: Cole Eq. 2; EM Eq. 1.
     Deviation: the released code adds 1e-5 inside both logarithms (`log_floor=1e-5`).
     """
-    z, labels = prepare(logits, observed)
-    return reduce(-log_prob(toward(z, labels), log_floor), reduction)
+    z, y = prepare(logits, observed)
+    return reduce(cross_entropy(toward(z, y), log_floor), reduction)
 
 
 def wan(
@@ -50,22 +49,17 @@ def wan(
     Args:
         weight: in [0, 1]; None = 1/(C - 1), so that one positive weighs as much as all assumed negatives.
     """
-    z, labels = prepare(logits, observed)
+    z, y = prepare(logits, observed)
     if weight is None:
         if z.shape[-1] < 2:
             raise ValueError("wan needs at least 2 classes for its weight 1/(C - 1); give weight= explicitly")
         weight = 1 / (z.shape[-1] - 1)
-    check_range("weight", weight, 0, 1)
-    return reduce(-log_prob(toward(z, labels), log_floor) * weigh(labels, weight), reduction)
+    check_range(0, 1, weight=weight)
+    return reduce(cross_entropy(toward(z, y), log_floor) * weigh(y, weight), reduction)
 
 
 def dw(
-    logits: Tensor,
-    observed: Tensor,
-    *,
-    weight: float = 0.1,
-    log_floor: float = 0.0,
-    reduction: str = "mean",
+    logits: Tensor, observed: Tensor, *, weight: float = 0.1, log_floor: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
     """Down-weighting: `wan` with a weight that is chosen, not derived.
 
@@ -97,10 +91,10 @@ def an_ls(
     Args:
         smoothing: in [0, 1], the amount moved; 0 is `an`.
     """
-    z, labels = prepare(logits, observed)
-    check_range("smoothing", smoothing, 0, 1)
-    share = smoothing * (1 + labels.clamp(max=0))  # 0 for verified negatives
-    return _smoothed(z, labels, share, log_floor, reduction)
+    z, y = prepare(logits, observed)
+    check_range(0, 1, smoothing=smoothing)
+    moved = smoothing * (1 + y.clamp(max=0))  # 0 for verified negatives
+    return reduce(soft_cross_entropy(toward(z, y), 1 - moved, log_floor), reduction)
 
 
 def n_ls(
@@ -120,11 +114,7 @@ def n_ls(
     Args:
         smoothing: in [0, 1]. The paper's values (EM B.2): 0.3 VOC, 0.1 elsewhere.
     """
-    z, labels = prepare(logits, observed)
-    check_range("smoothing", smoothing, 0, 1)
-    return _smoothed(z, labels, smoothing * (1 - labels.abs()), log_floor, reduction)
-
-
-def _smoothed(z: Tensor, labels: Tensor, share: Tensor, log_floor: float, reduction: str) -> Tensor:
-    claimed, other = both_log_probs(toward(z, labels), log_floor)
-    return reduce(share * (claimed - other) - claimed, reduction)
+    z, y = prepare(logits, observed)
+    check_range(0, 1, smoothing=smoothing)
+    moved = smoothing * (1 - y.abs())
+    return reduce(soft_cross_entropy(toward(z, y), 1 - moved, log_floor), reduction)

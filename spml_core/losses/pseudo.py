@@ -1,66 +1,15 @@
-"""Losses on pseudo-labels that a method keeps for each training image."""
-
-from __future__ import annotations
+"""Losses on pseudo-labels: recorded by a method, or chosen by rank (Large Loss: Kim et al., CVPR 2022)."""
 
 import math
+from fractions import Fraction
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import as_numbers, check_range, log_prob, prepare
+from spml_core.losses.common import as_positive, prepare, reduce, same_shape, toward
 from spml_core.losses.focal import base_loss
-from spml_core.losses.fused import fused
-from spml_core.losses.select import as_positive
-
-
-def em_apl(
-    logits: Tensor,
-    observed: Tensor,
-    pseudo_negative: Tensor,
-    *,
-    alpha: float = 0.2,
-    beta: float = 0.02,
-    log_floor: float = 0.0,
-    reduction: str = "mean",
-) -> Tensor:
-    """Entropy maximisation with soft negative pseudo-labels s.
-
-    L = -log p for observed positives; for unobserved labels beta * -(s log p + (1 - s) log(1 - p)) where a pseudo-label
-    s > 0 was recorded, -alpha * H(p) elsewhere. Source: EM Eq. 3, 7, 8.
-    Deviation: the released code adds 1e-5 inside the logarithms (`log_floor=1e-5`).
-
-    Args:
-        pseudo_negative: (N, C) soft labels in (0, 1], 0 where there is none.
-        alpha: >= 0, strength of the entropy.
-        beta: >= 0, weight of the pseudo-labels.
-    """
-    z, labels = prepare(logits, observed)
-    check_range("alpha", alpha, 0, math.inf)
-    check_range("beta", beta, 0, math.inf)
-    check_range("log_floor", log_floor, 0, 1)
-    soft = pseudo_negative.to(z.dtype)
-    return fused(_em_apl_and_slope, z, labels, soft, alpha, beta, log_floor, reduction=reduction)
-
-
-def _em_apl_and_slope(z: Tensor, labels: Tensor, soft: Tensor, alpha: float, beta: float, log_floor: float):
-    """Each term is a weight times (1 - t) log(claimed) + t log(other): t is 0, s, or the probability of the other."""
-    known = labels.abs()
-    pseudo = soft.sign() * (1 - known)
-    unknown = 1 - known - pseudo
-    sign = 2 * labels.clamp(min=0) - 1
-    claim = z * sign
-    p_other = torch.sigmoid(-claim)
-    t = torch.addcmul(soft * pseudo, p_other, unknown)
-    weight = torch.sub(alpha * unknown - known, pseudo, alpha=beta)
-    if log_floor:
-        claimed, rise = log_and_slope(claim, log_floor)
-        other, fall = log_and_slope(-claim, log_floor)
-        value, slope, gap = torch.lerp(claimed, other, t), rise - t * (rise + fall), claimed - other
-    else:  # the two logarithms differ by the logit
-        value, slope, gap = torch.addcmul(logsigmoid(claim), t, claim, value=-1), p_other - t, claim
-    slope = torch.addcmul(slope, unknown * gap, p_other * (1 - p_other))
-    return weight * value, weight * sign * slope
+from spml_core.losses.negative import an
+from spml_core.losses.terms import cross_entropy
 
 
 def en(
@@ -74,30 +23,10 @@ def en(
     Args:
         negative: (N, C) bool.
     """
-    z, labels = prepare(logits, observed)
-    weight = torch.maximum(labels.abs(), as_numbers(negative, z.dtype))
-    return weighted_an(z, labels, weight, log_floor, reduction)
-
-
-def weighted_an(z: Tensor, labels: Tensor, weight: Tensor, log_floor: float, reduction: str) -> Tensor:
-    """`an` with a weight (N, C) of each entry, for what `prepare` returns."""
-    check_range("log_floor", log_floor, 0, 1)
-    return fused(_weighted_an_and_slope, z, labels, weight, log_floor, reduction=reduction)
-
-
-def _weighted_an_and_slope(z: Tensor, labels: Tensor, weight: Tensor, log_floor: float):
-    sign = 2 * labels.clamp(min=0) - 1
-    claimed, rise = log_and_slope(z * sign, log_floor)
-    return -weight * claimed, -weight * sign * rise
-
-
-def log_and_slope(z: Tensor, log_floor: float) -> tuple[Tensor, Tensor]:
-    """log(p + log_floor) and its derivative by z."""
-    not_p = torch.sigmoid(-z)
-    if not log_floor:
-        return logsigmoid(z), not_p
-    p = torch.sigmoid(z)
-    return log_prob(z, log_floor), p * not_p / (p + log_floor)
+    z, y = prepare(logits, observed)
+    same_shape("negative", negative, z)
+    weight = torch.maximum(y.abs(), negative.to(z.dtype))
+    return reduce(weight * cross_entropy(toward(z, y), log_floor), reduction)
 
 
 def pseudo_label(
@@ -119,7 +48,78 @@ def pseudo_label(
         log_floor: of base "bce"; the others have none.
     """
     loss = base_loss(base)
+    same_shape("pseudo_positive", pseudo_positive, logits)
     if base != "bce" and log_floor:
         raise ValueError(f"log_floor={log_floor} is for base 'bce', got base {base!r}: leave it 0")
     floor = {"log_floor": log_floor} if base == "bce" else {}
     return loss(logits, as_positive(observed, pseudo_positive), **floor, reduction=reduction)
+
+
+def ll_r(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -> Tensor:
+    """Large Loss, rejection: `an` without the k unobserved labels of the largest loss; their loss is 0.
+
+    The mean runs over all N*C entries, rejected ones included. Source: Kim et al., 2022 (LL-R).
+    Deviation: the released code rejects every label tied with the k-th largest loss, and observed positives where a
+    batch has no other label; here exactly k unobserved labels, see `large_losses`.
+
+    Args:
+        k: >= 0, how many labels of the batch; the method counts them from its rate.
+    """
+    z, y = prepare(logits, observed)
+    kept = 1 - large_losses(logits, observed, k=k).to(z.dtype)
+    return reduce(kept * cross_entropy(toward(z, y)), reduction)
+
+
+def ll_ct(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -> Tensor:
+    """Large Loss, temporary correction: `an` with the k unobserved labels of the largest loss taken for positives.
+
+    Source: Kim et al., 2022 (LL-Ct). Deviation: exactly k labels, as in `ll_r`.
+
+    Args:
+        k: >= 0, how many labels of the batch.
+    """
+    return an(logits, as_positive(observed, large_losses(logits, observed, k=k)), reduction=reduction)
+
+
+def large_losses(logits: Tensor, observed: Tensor, *, k: int) -> Tensor:
+    """Return the k unobserved labels whose loss -log(1 - p) is largest, as a mask (N, C).
+
+    Exactly min(k, number of unobserved labels) entries: among equal losses those that come first, row by row. The
+    logits are compared, since the loss grows with the logit and would tie where it rounds to 0. A label whose logit is
+    NaN or minus infinity is never chosen.
+
+    Args:
+        k: >= 0, how many.
+
+    Raises:
+        ValueError: k is no whole number >= 0.
+    """
+    z, y = prepare(logits, observed)
+    if not isinstance(k, int) or k < 0:
+        raise ValueError(f"k must be a whole number >= 0, got {k!r}")
+    k = min(k, z.numel())
+    if k == 0:
+        return torch.zeros_like(z, dtype=torch.bool)
+    z = torch.where(y == 0, z.detach(), -torch.inf).flatten()
+    last = z.topk(k, sorted=False).values.min()
+    above, tied = z > last, (z == last) & (last > -torch.inf)
+    room = k - above.sum()
+    return (above | (tied & (tied.cumsum(0, dtype=torch.int32) <= room))).view(logits.shape)
+
+
+def count_of(share: float, total: int) -> int:
+    """Return ceil(share * total), exactly: 0.1 counts as 1/10, not as the binary number next to it."""
+    return math.ceil(Fraction(str(float(share))) * total)
+
+
+def lowest(values: Tensor, count: Tensor) -> Tensor:
+    """Return the mask (N, C) of the `count[c]` lowest values of each column; among equal values the first rows.
+
+    Args:
+        values: (N, C); infinite and NaN entries are no candidates.
+        count: (C,) whole numbers, any sign.
+    """
+    order = torch.where(values.isfinite(), values, torch.inf).argsort(dim=0, stable=True)
+    rows = torch.arange(len(values), device=values.device)[:, None].expand_as(order)
+    rank = torch.empty_like(order).scatter_(0, order, rows)
+    return (rank < count) & values.isfinite()

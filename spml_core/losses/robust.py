@@ -1,17 +1,13 @@
 """The generalized robust loss of GR, and its frame for all other losses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from functools import partial
+from numbers import Real
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-from spml_core.losses.common import assemble, check_range, prepare, reduce
-from spml_core.losses.fused import fused, joint, row_blocks
+from spml_core.losses.common import check_range, prepare, reduce
 from spml_core.losses.terms import robust_term
 
 
@@ -46,156 +42,36 @@ def gr(
             Each of the four may be a tensor that broadcasts to (N, C), and then has a gradient itself.
         q1, q2, q3: in [0, 1.5] or so, >= 0; 0 is cross-entropy, 1 is mean absolute error.
     """
-    z, labels = prepare(logits, observed)
-    if not isinstance(sigma, Tensor) and not sigma > 0:
+    z, y = prepare(logits, observed)
+    for name, value in (("w", w), ("b", b), ("mu", mu), ("sigma", sigma)):
+        _check_moment(name, value, z)
+    if isinstance(sigma, Real) and not sigma > 0:
         raise ValueError(f"sigma must be > 0 (width of the weight v), got {sigma}")
-    for name, q in (("q1", q1), ("q2", q2), ("q3", q3)):
-        check_range(name, q, 0, math.inf)
-    check_range("log_floor", log_floor, 0, 1)
-    constants = (w, b, mu, sigma, q1, q2, q3, log_floor)
-    learned, usual = constants[:4], q1 == q2 > 0 and q3 == 1
-    if any(isinstance(c, Tensor) for c in learned):
-        by_class = all(isinstance(c, Tensor) and c.shape == z.shape[1:] for c in learned)
-        if by_class and usual and reduction == "mean":
-            direct = partial(_gr_and_all_slopes, labels=labels, q=q2)
-            return joint(direct, partial(_gr_mean, labels=labels, powers=constants[4:]), z, *learned)
-        return reduce(_gr_by_autograd(z, labels, *constants), reduction)
-    in_place = _gr_in_place if usual else None
-    return fused(_gr_and_slope, z, labels, *constants, reduction=reduction, in_place=in_place)
+    check_range(0, math.inf, q1=q1, q2=q2, q3=q3)
+    check_range(0, 1, log_floor=log_floor)
+
+    p = torch.sigmoid(z)
+    k = torch.sigmoid(w * p.detach() + b)
+    v = torch.exp((p.detach() - mu) ** 2 * (-1 / (2 * sigma**2)))
+    l2 = robust_term(z, q2, log_floor)
+    l1 = l2 if q1 == q2 else robust_term(z, q1, log_floor)
+    l3 = p if q3 == 1 else robust_term(-z, q3, log_floor)
+    return reduce(_frame(y, k, v, l1, l2, l3), reduction)
 
 
-def _pseudo_label_and_weight(p: Tensor, labels: Tensor, w, b, mu, sigma) -> tuple[Tensor, Tensor]:
-    """k and v of GR; a known label is an unknown one with k = 1 or 0 and v = 1."""
-    unknown = 1 - labels.abs()
-    k = labels.clamp(min=0) + unknown * torch.sigmoid(w * p + b)
-    return k, torch.exp(unknown * (p - mu) ** 2 * (-1 / (2 * sigma**2)))
-
-
-def _gr_by_autograd(z, labels, w, b, mu, sigma, q1, q2, q3, log_floor) -> Tensor:
-    """GR entry by entry, where w, b, mu or sigma needs a gradient too."""
-    k, v = _pseudo_label_and_weight(torch.sigmoid(z.detach()), labels, w, b, mu, sigma)
-    positive = robust_term(z, q2, log_floor)
-    if q1 != q2:
-        positive = torch.lerp(positive, robust_term(z, q1, log_floor), labels.clamp(min=0))
-    negative = torch.sigmoid(z) if q3 == 1 else robust_term(-z, q3, log_floor)
-    return v * torch.lerp(negative, positive, k)
-
-
-def _gr_mean(z, w, b, mu, sigma, labels, powers) -> Tensor:
-    return _gr_by_autograd(z, labels, w, b, mu, sigma, *powers).sum() / z.numel()
-
-
-def _gr_and_all_slopes(z, w, b, mu, sigma, labels, q) -> tuple[Tensor, list[Tensor], float]:
-    """The mean of GR for q1 = q2 = q > 0 and q3 = 1; up to a factor, its derivatives by z and by w, b, mu, sigma."""
-    total, slope = z.new_zeros(()), torch.empty_like(z)
-    by_w, by_b, by_mu, by_sigma = z.new_zeros(4, z.shape[1])
-    width = -0.5 / sigma**2
-    for part in row_blocks(z):
-        log_p = logsigmoid(z[part])
-        p = torch.exp(log_p)
-        unknown = 1 - labels[part].abs()
-        soft = torch.addcmul(b, w, p).sigmoid_().mul_(unknown)
-        off = (p - mu).mul_(unknown)
-        v = off.square().mul_(width).exp_()
-        positive = (soft + labels[part].clamp(min=0)).mul_(v)  # v k, the weight of L2
-        rest = v.sub_(positive)  # v (1 - k), the weight of L3
-        drop = log_p.mul_(q).expm1_()  # -q L2
-        by_k = torch.add(p, drop, alpha=1 / q).mul_(soft).mul_(rest)  # of -(L2 - L3)
-        rest = rest.mul_(p)
-        drop = drop.mul_(positive)
-        loss = torch.sub(rest, drop, alpha=1 / q)
-        torch.mul(rest.sub_(drop).sub_(positive), 1 - p, out=slope[part])
-        total += loss.sum()
-        by_b -= by_k.sum(0)
-        by_w -= by_k.mul_(p).sum(0)
-        by_mu += loss.mul_(off).sum(0)
-        by_sigma += loss.mul_(off).sum(0)
-    by_mu /= sigma**2
-    by_sigma /= sigma**3
-    return total / z.numel(), [slope, by_w, by_b, by_mu, by_sigma], 1 / z.numel()
-
-
-def _gr_and_slope(z, labels, w, b, mu, sigma, q1, q2, q3, log_floor) -> tuple[Tensor, Tensor]:
-    """GR entry by entry, and its derivative by z in closed form (Eq. 18, and its like for L1 and L3).
-
-    Names are deleted to bound the memory.
-    """
-    p, not_p, log_p = _sigmoid_and_log(z)
-    k, v = _pseudo_label_and_weight(p.detach(), labels, w, b, mu, sigma)
-    certain = labels.clamp(min=0) if q1 != q2 else None
-    positive, power = _robust_and_power(log_p, p, not_p, q2, log_floor)
-    if q1 != q2:
-        observed, observed_power = _robust_and_power(log_p, p, not_p, q1, log_floor)
-        positive, power = torch.lerp(positive, observed, certain), torch.lerp(power, observed_power, certain)
-        del observed, observed_power
-    del certain
-    rise = power * not_p
-    negative, power = _robust_and_power(log_p - z if q3 != 1 else None, not_p, p, q3, log_floor)
-    fall = power * p
-    del log_p, power, p, not_p
-    not_k = 1 - k
-    return v * (k * positive + not_k * negative), v * (not_k * fall - k * rise)
-
-
-def _gr_in_place(z, labels, w, b, mu, sigma, _, q, *__) -> tuple[Tensor, Tensor]:
-    """`_gr_and_slope` for q1 = q2 = q > 0 and q3 = 1, on four tensors besides the loss.
-
-    Then L2 = (1 - p^q) / q has the slope -p^q (1 - p), and L3 = p the slope p (1 - p).
-    """
-    log_p = logsigmoid(z)
-    p = torch.exp(log_p)
-    unknown = 1 - labels.abs()
-    k = (w * p).add_(b).sigmoid_().mul_(unknown)
-    k.add_(labels.clamp(min=0))
-    v = (p - mu).square_().mul_(unknown).mul_(-1 / (2 * sigma**2)).exp_()
-    del unknown
-    positive = k.mul_(v)  # v k, the weight of L2
-    negative = v.sub_(positive).mul_(p)  # v (1 - k) L3
-    drop = log_p.mul_(q).expm1_().mul_(positive)  # v k (p^q - 1)
-    loss = torch.sub(negative, drop, alpha=1 / q)
-    slope = negative.sub_(drop).sub_(positive)
-    del k, drop, positive, log_p
-    return loss, slope.mul_(1 - p)
-
-
-def _sigmoid_and_log(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """p, 1 - p and log p."""
-    if not torch.compiler.is_compiling():
-        log_p = logsigmoid(z)
-        p = torch.exp(log_p)
-        return p, 1 - p, log_p
-    # Compiled, log1p takes as long as three exp, and a choice nothing: so from one exp and one log, as exact.
-    e = torch.exp(-z.abs())
-    u = 1 + e
-    large = 1 / u
-    small = e * large
-    log_u = torch.log(u) + (e - (u - 1)) * large  # log1p(e): of the first order in what rounding took from e
-    return torch.where(z < 0, small, large), torch.where(z < 0, large, small), z.clamp(max=0) - log_u
-
-
-def _power_and_drop(x: Tensor) -> tuple[Tensor, Tensor]:
-    """exp(x) and exp(x) - 1, for x <= 0."""
-    if not torch.compiler.is_compiling() or x.dtype == torch.float64:
-        drop = torch.expm1(x)
-        return drop + 1, drop
-    # Compiled, expm1 takes as long as three exp: near 0 its series, to the last bit of float32.
-    power = torch.exp(x)
-    series = torch.full_like(x, 1 / 720)
-    for factorial in (120, 24, 6, 2, 1):
-        series = series * x + 1 / factorial
-    return power, torch.where(x > -0.25, series * x, power - 1)
-
-
-def _robust_and_power(log_x: Tensor, x: Tensor, not_x: Tensor, q: float, log_floor: float):
-    """(1 - x^q) / q and x^q, where x is p or 1 - p: the derivative by x's logit is -x^q (1 - x)."""
-    if q == 1:
-        return not_x, x
-    if q == 0 and not log_floor:
-        return -log_x, torch.ones_like(x)
-    if q == 0:
-        return -torch.logaddexp(log_x, log_x.new_tensor(math.log(log_floor))), x / (x + log_floor)
-    power, drop = _power_and_drop(q * log_x)
-    return drop * (-1 / q), power
+def _check_moment(name: str, value: float | Tensor, z: Tensor) -> None:
+    """Raise ValueError unless value is a number, or a tensor that broadcasts to the logits."""
+    if isinstance(value, Tensor):
+        pairs = zip(reversed(value.shape), reversed(z.shape), strict=False)
+        if value.ndim > z.ndim or any(own not in (1, size) for own, size in pairs):
+            raise ValueError(
+                f"{name} of shape {tuple(value.shape)} does not broadcast to the logits {tuple(z.shape)}"
+            )
+    elif not isinstance(value, Real) or isinstance(value, bool):
+        raise ValueError(
+            f"{name} must be a number, or a tensor that broadcasts to (N, C), got {value!r}: a (start, end) pair "
+            f"belongs to the method, e.g. methods.build('gr', num_classes, {name}={value!r})"
+        )
 
 
 def unified(
@@ -223,8 +99,16 @@ def unified(
         v: weight of unobserved labels, likewise. Where k is "undefined" in Table 1, v is 0.
         l1, l2, l3: functions of the logit, finite for any label; l2 = None where k is 0 everywhere.
     """
-    z, labels = prepare(logits, observed)
+    z, y = prepare(logits, observed)
     p = torch.sigmoid(z.detach())
-    k, v = (f(p) if callable(f) else f for f in (k_hat, v))
-    unknown = (1 - k) * l3(z) if l2 is None else k * l2(z) + (1 - k) * l3(z)
-    return assemble(labels, l1(z), v * unknown, l3(z), reduction)
+    k, v = (torch.as_tensor(f(p) if callable(f) else f, dtype=z.dtype, device=z.device) for f in (k_hat, v))
+    true = l1(z)
+    return reduce(_frame(y, k, v, true, true if l2 is None else l2(z), l3(z)), reduction)
+
+
+def _frame(y: Tensor, k: Tensor, v: Tensor, l1: Tensor, l2: Tensor, l3: Tensor) -> Tensor:
+    """GR Eq. 5, entry by entry: a known label is an unknown one with k = 1 or 0, v = 1, and l1 for l2."""
+    known, positive = y.abs(), y.clamp(min=0)
+    k, v = torch.lerp(k.to(y.dtype), positive, known), torch.lerp(v.to(y.dtype), known, known)
+    true = l1 if l1 is l2 else torch.lerp(l2, l1, positive)
+    return v * torch.lerp(l3, true, k)

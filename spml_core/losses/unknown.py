@@ -1,15 +1,14 @@
-"""Losses that take unobserved labels for unknown, and the regularisers that stand in for them."""
-
-from __future__ import annotations
+"""Losses that take unobserved labels for unknown or estimate them, and the regularisers that stand in for them."""
 
 import math
 from collections.abc import Iterable
+from numbers import Real
 
 import torch
 from torch import Tensor
 
-from spml_core.losses.common import both_log_probs, check_range, log_prob, prepare, reduce, toward
-from spml_core.losses.fused import fused
+from spml_core.losses.common import check_range, prepare, reduce, same_shape, toward
+from spml_core.losses.terms import cross_entropy, soft_cross_entropy
 
 
 def em(
@@ -24,10 +23,16 @@ def em(
     Args:
         alpha: >= 0, strength of the entropy. The paper's values (EM Table 6): 0.2 VOC, 0.1 COCO and NUS-WIDE, 0.01 CUB.
     """
-    z, labels = prepare(logits, observed)
-    check_range("alpha", alpha, 0, math.inf)
-    check_range("log_floor", log_floor, 0, 1)
-    return fused(_entropy_and_slope, z, labels, -alpha, log_floor, reduction=reduction)
+    z, y = prepare(logits, observed)
+    check_range(0, math.inf, alpha=alpha)
+    return reduce(_entropy(z, y, alpha, log_floor), reduction)
+
+
+def _entropy(z: Tensor, y: Tensor, alpha: float, log_floor: float) -> Tensor:
+    """A label's cross-entropy with itself, or alpha times the negative one of p with itself where it is unknown."""
+    known = y.abs()
+    target = y.clamp(min=0) + (1 - known) * torch.sigmoid(z)
+    return (known - alpha * (1 - known)) * soft_cross_entropy(z, target, log_floor)
 
 
 def ent_min(
@@ -41,30 +46,42 @@ def ent_min(
     Args:
         alpha: >= 0, strength. The paper's values (EM B.2): 0.01 VOC, 0.9 COCO, 0.4 NUS-WIDE and CUB.
     """
-    z, labels = prepare(logits, observed)
-    check_range("alpha", alpha, 0, math.inf)
-    check_range("log_floor", log_floor, 0, 1)
-    return fused(_entropy_and_slope, z, labels, alpha, log_floor, reduction=reduction)
+    z, y = prepare(logits, observed)
+    check_range(0, math.inf, alpha=alpha)
+    return reduce(_entropy(z, y, -alpha, log_floor), reduction)
 
 
-def _entropy_and_slope(z: Tensor, labels: Tensor, strength: float, log_floor: float):
-    """-log of what a known label claims, strength * H(p) for the others, and the derivative by z.
+def em_apl(
+    logits: Tensor,
+    observed: Tensor,
+    pseudo_negative: Tensor,
+    *,
+    alpha: float = 0.2,
+    beta: float = 0.02,
+    log_floor: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Entropy maximisation with soft negative pseudo-labels s.
 
-    H is the same for z and -z, so everything is a function of the logit of the claim.
+    L = -log p for observed positives; for unobserved labels beta * -(s log p + (1 - s) log(1 - p)) where a pseudo-label
+    s > 0 was recorded, -alpha * H(p) elsewhere. Source: EM Eq. 3, 7, 8.
+    Deviation: the released code adds 1e-5 inside the logarithms (`log_floor=1e-5`).
+
+    Args:
+        pseudo_negative: (N, C) soft labels in (0, 1], 0 where there is none.
+        alpha: >= 0, strength of the entropy.
+        beta: >= 0, weight of the pseudo-labels.
     """
-    sign = 2 * labels.clamp(min=0) - 1
-    claim, known = z * sign, labels.abs()
-    log_p, log_not_p = both_log_probs(claim, log_floor)
-    p = torch.sigmoid(claim)
-    not_p = 1 - p
-    entropy = -p * log_p - not_p * log_not_p
-    if log_floor:
-        floored = p / (p + log_floor)
-        gap = log_p - log_not_p + floored - not_p / (not_p + log_floor)
-    else:
-        floored, gap = 1, claim
-    slope = torch.lerp(-strength * p * not_p * gap, -not_p * floored, known)
-    return torch.lerp(strength * entropy, -log_p, known), slope * sign
+    z, y = prepare(logits, observed)
+    same_shape("pseudo_negative", pseudo_negative, z)
+    check_range(0, math.inf, alpha=alpha, beta=beta)
+    soft = pseudo_negative.to(z.dtype)
+    known = y.abs()
+    pseudo = soft.sign() * (1 - known)
+    unknown = 1 - known - pseudo
+    target = y.clamp(min=0) + pseudo * soft + unknown * torch.sigmoid(z)
+    weight = known + beta * pseudo - alpha * unknown
+    return reduce(weight * soft_cross_entropy(z, target, log_floor), reduction)
 
 
 def epr(
@@ -89,9 +106,9 @@ def epr(
         expected_positives: k in (0, C], mean number of true labels an image has; no default, it belongs to the data.
         weight: >= 0, lambda of the regulariser, 1 in the released code.
     """
-    z, labels = prepare(logits, observed)
-    check_range("weight", weight, 0, math.inf)
-    known = -log_prob(toward(z, labels), log_floor) * labels.abs()
+    z, y = prepare(logits, observed)
+    check_range(0, math.inf, weight=weight)
+    known = cross_entropy(toward(z, y), log_floor) * y.abs()
     return reduce(known + weight * expected_positives_penalty(z, expected_positives), reduction)
 
 
@@ -103,23 +120,48 @@ def expected_positives_penalty(logits: Tensor, expected_positives: float | None)
     Raises:
         ValueError: k is missing, or not in (0, C].
     """
-    return penalty_of(torch.sigmoid(logits), expected_positives)
+    return _penalty(torch.sigmoid(logits), expected_positives)
 
 
-def penalty_of(p: Tensor, expected_positives: float | None) -> Tensor:
-    """`expected_positives_penalty` of probabilities."""
-    check_expected(expected_positives, p.shape[-1])
-    predicted = p.sum(dim=-1).mean()
-    return ((predicted - expected_positives) / p.shape[-1]) ** 2
-
-
-def check_expected(k: float | None, num_classes: int) -> None:
-    """Raise ValueError unless k is in (0, C]."""
-    if isinstance(k, str | None) or not 0 < k <= num_classes:
+def _penalty(p: Tensor, k: float | None) -> Tensor:
+    num_classes = p.shape[-1]
+    if not isinstance(k, Real) or not 0 < k <= num_classes:
         raise ValueError(
             f"expected_positives must be in (0, {num_classes}], the mean number of true labels of an image, got {k!r}: "
             "estimate it from fully labelled images, e.g. full.sum(axis=1).mean() of the validation set"
         )
+    return ((p.sum(dim=-1).mean() - k) / num_classes) ** 2
+
+
+def role(
+    logits: Tensor, estimates: Tensor, observed: Tensor, *, expected_positives: float, log_floor: float = 0.0
+) -> Tensor:
+    """Regularised online label estimation, the mean over N*C.
+
+    L = (L'(p | q) + L'(q | p)) / 2 with p of the classifier, q of the estimates and
+    L'(p | q) = mean of [-log p where observed positive] + mean of -(q log p + (1 - q) log(1 - p)) + R(p); the condition
+    carries no gradient. R(p) = ((mean over images of sum_c p - k) / C)^2 keeps the number of positives near k.
+    Source: Cole et al., 2021; LASD A.2.2.
+
+    Deviations: LASD's L' sums over classes where the released code averages (so do we), and leaves R alone. A verified
+    negative, which Cole et al. do not have, costs -log(1 - p) - log(1 - q), without a cross term. The released code
+    adds 1e-5 inside the logarithms (`log_floor=1e-5`).
+
+    Args:
+        estimates: (N, C) logits of the label estimates of these images.
+        expected_positives: k in (0, C], true positives an image; `expected_positives_penalty` is R.
+    """
+    z, y = prepare(logits, observed)
+    same_shape("estimates", estimates, z)
+    estimates = estimates.to(z.dtype)
+    positive, unverified, both = y.clamp(min=0), 1 + y.clamp(max=0), 1 + y.abs()
+    p, q = torch.sigmoid(z), torch.sigmoid(estimates)
+    total = _penalty(p, expected_positives) + _penalty(q, expected_positives)
+    for own, other in ((z, q), (estimates, p)):
+        # The own term and the cross term share their logarithms: `both` counts the terms of a label.
+        target = (positive + unverified * other.detach()) / both
+        total = total + reduce(both * soft_cross_entropy(own, target, log_floor), "mean")
+    return total / 2
 
 
 def lp_norm(parameters: Iterable[Tensor], p: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from spml_core import losses
-from spml_core.losses.select import count_of
+from spml_core.losses.pseudo import count_of
 from spml_core.methods.base import Method, Step, register
 from spml_core.methods.memory import Memory, check_number
 
@@ -84,7 +84,7 @@ class LLCp(Memory):
     def forward(self, logits, observed, step):
         index = self.rows(step, logits)
         corrected = self.corrected.index_select(0, index)
-        labels = losses.as_positive(observed.to(logits.dtype), corrected)
+        labels = losses.as_positive(observed, corrected)
         if step.epoch > 1:
             k = count_of(self.hyperparameters["delta"], logits.numel())
             new = losses.large_losses(logits, labels, k=k)

@@ -10,7 +10,7 @@ import torch
 
 from spml_core import losses
 from spml_core.losses.common import prepare
-from spml_core.losses.select import lowest
+from spml_core.losses.pseudo import lowest
 from spml_core.methods.base import Step, register
 from spml_core.methods.memory import Memory, Recording, check_number
 
