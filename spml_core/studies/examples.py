@@ -91,6 +91,7 @@ def table(
     classes: Sequence[str],
     labels: int = 6,
     threshold: float = 0.5,
+    known=None,
 ) -> pd.DataFrame:
     """The bars of some images: all true labels and those negatives that the models, on average, find likeliest.
 
@@ -99,6 +100,7 @@ def table(
         full, observed: (n, C); without `observed` nothing is annotated.
         images: n names.
         labels: bars an image, more if it has more true labels.
+        known: (n, C) bool, where the truth is known; other labels have no bar. None = everywhere.
 
     Returns:
         A row a bar: image, method, class, kind (annotated, missing, positive or negative), prob, right (whether p is
@@ -107,9 +109,10 @@ def table(
     full, mean = np.asarray(full), np.mean(list(probs.values()), axis=0)
     annotated = np.zeros(full.shape, bool) if observed is None else np.asarray(observed) == 1
     true = "positive" if observed is None else "missing"
-    rows = []
+    known, rows = np.ones(full.shape, bool) if known is None else np.asarray(known), []
     for n, image in enumerate(images):
         order = np.lexsort((-mean[n], -full[n], ~annotated[n]))  # the last key counts first
+        order = order[known[n, order]]
         for method, p in probs.items():
             for c in order[: max(labels, int(full[n].sum()))]:
                 kind = "annotated" if annotated[n, c] else true if full[n, c] else "negative"
@@ -168,12 +171,6 @@ class Rows:
                 ax.tick_params(axis="x", labelbottom=n == len(axes) - 1)
         for ax in axes[-1, 1:]:
             ax.set_xlabel("predicted probability $p$")
-
-    def moving(self) -> list:
-        """The artists that `show` changes, titles of the columns excepted."""
-        names = [ax.yaxis for ax in self.axes[:, 1]]
-        bars = [bar for several in self.bars.values() for bar in several]
-        return [*self.images, *bars, *self.crosses.values(), *self.limits.values(), *names]
 
     def show(self, bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 0.5) -> None:
         """Show these images, no more than there are rows; rows that are left stay empty. Arguments of `draw`."""
