@@ -13,6 +13,7 @@ import nbformat
 import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from safetensors.numpy import load_file, save_file
 
 from spml_core import analysis, landscape, metrics
 from spml_core.explore import app, choosing, landscape_viewer, predictions, run_browser
@@ -445,6 +446,42 @@ def test_a_photograph_is_shown_in_the_middle_of_a_square():
     assert square.shape == (6, 6, 3) and (square[2:4] == 7).all() and (square[:2] == 255).all()
     tall = examples._squared(np.full((5, 2), 9, np.uint8))
     assert tall.shape == (5, 5) and tall.sum() == 90  # white is 0 where it is gray
+
+
+# --- labels whose truth is unknown ---
+
+
+@pytest.fixture
+def partly_known(runs, tmp_path):
+    """A copy of a run; of its first ten validation images only the annotated labels are known."""
+    copy = record.Run(shutil.copytree(runs["an"].path, tmp_path / runs["an"].path.name))
+    arrays = load_file(copy.path / "labels.safetensors")
+    known = np.ones(arrays["val/full"].shape, bool)
+    known[:10] = arrays["val/observed"][:10] == 1
+    arrays |= {"val/known": known, "val/full": arrays["val/full"] * known}
+    save_file(arrays, copy.path / "labels.safetensors")
+    return copy
+
+
+def test_unknown_labels_are_in_no_group_of_the_browser(partly_known):
+    panel = run_browser(runs=[partly_known])
+    missing = (partly_known.observed("val") == 0)[10:]
+    positive = partly_known.full("val")[10:][missing]
+    counts = [f"{(positive == truth).sum()}" for truth in (1, 0)]
+    assert [*told(panel, "false"), *told(panel, "true")] == counts
+    panel.threshold.value = 0
+    assert float(told(panel, "precision")[0]) == pytest.approx(positive.mean(), abs=1e-6)
+
+
+def test_unknown_labels_have_no_bar_and_match_no_filter(partly_known):
+    panel = predictions(runs=[partly_known])
+    for n in range(3):
+        assert sum(bar.get_width() > 0 for bar in panel._rows.bars[n, 0]) == 1
+    assert told(panel, "true") == told(panel, "annotated")
+    panel.threshold.value = 0
+    for show in ("missing", "found", "wrong"):
+        panel.show.value = show
+        assert len(panel.rows) and panel.rows.min() >= 10
 
 
 # --- all of them ---
