@@ -61,11 +61,6 @@ def names_of(runs: list[Run]) -> list[str]:
     return names if len({*names}) == len(names) else [names[0], f"{names[1]}, other settings"]
 
 
-def settings(run: Run) -> str:
-    """Return the data set and the `changes`, e.g. "digits, train=300, w=(0.0, 10.0)"."""
-    return ", ".join([run.config["dataset"], *changes(run)])
-
-
 def changes(run: Run) -> list[str]:
     """Return how a run differs from the defaults of its data set and method: ["train=300", "w=(0.0, 10.0)"]."""
     config = run.config
@@ -94,17 +89,17 @@ def overview(runs: Iterable[Run]) -> pd.DataFrame:
     """Return a row per run, by its path: what the list shows, sorts by, and says of it; plain runs come first."""
     rows = {}
     for run in runs:
-        config, summary = run.config, run.summary
-        rows[run.path] = {
+        config, summary, changed = run.config, run.summary, changes(run)
+        row = rows[run.path] = {
             "method": figures.label(config["method"]),
             "seed": config["seed"],
             **{name: summary[name] for name in ("val_map", "test_map", "best_epoch")},
-            "settings": settings(run),
+            "settings": ", ".join([config["dataset"], *changed]),
             "dataset": config["dataset"],
-            "changes": len(changes(run)),
+            "changes": len(changed),
             "written": (run.path / "summary.json").stat().st_mtime,
-            "brief": f"{name_of(run)}, val mAP {summary['val_map']:.1f} %, {settings(run)}",
         }
+        row["brief"] = f"{name_of(run)}, val mAP {row['val_map']:.1f} %, {row['settings']}"
     table = pd.DataFrame(list(rows.values()), index=list(rows)).astype({"test_map": float})
     return table.sort_values(PLAIN, key=_lower_case)
 
@@ -238,7 +233,8 @@ class RunList(widgets.VBox):
             count = f"no run has {' '.join(words)!r}"
         if self.select.value is None:
             count += "; still shown is the one chosen before"
-        chosen = [f"{name_of(run)}: {settings(run)}" for run in (self.value, self.other) if run is not None]
+        runs = [run for run in (self.value, self.other) if run is not None]
+        chosen = [f"{name_of(run)}: {self.table.at[run.path, 'settings']}" for run in runs]
         self.note.value = f"<small>{'<br>'.join(map(html.escape, [count, *chosen]))}</small>"
 
 
