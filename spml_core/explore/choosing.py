@@ -20,24 +20,16 @@ from spml_core.runs import record
 from spml_core.runs.experiment import Experiment
 from spml_core.runs.record import Run
 
-# Columns of the list, and what stands above them.
-COLUMNS = {
-    "method": "method",
-    "seed": "seed",
-    "val_map": "val",
-    "test_map": "test",
-    "best_epoch": "best",
-    "settings": "settings",
-}
+COLUMNS = ["method", "seed", "val", "test", "best", "settings"]  # of the list: mAP, and the best epoch
 PLAIN = ["changes", "dataset", "method", "seed", "settings"]
 # "sort by": columns of `overview`, whether the lowest comes first.
 ORDERS = {
     "fewest settings": (PLAIN, True),
     "method": ("method", True),
-    "validation mAP": ("val_map", False),
-    "test mAP": ("test_map", False),
+    "validation mAP": ("val", False),
+    "test mAP": ("test", False),
     "seed": ("seed", True),
-    "best epoch": ("best_epoch", False),
+    "best epoch": ("best", False),
     "data set and settings": ("settings", True),
     "newest": ("written", False),
 }
@@ -93,14 +85,16 @@ def overview(runs: Iterable[Run]) -> pd.DataFrame:
         row = rows[run.path] = {
             "method": figures.label(config["method"]),
             "seed": config["seed"],
-            **{name: summary[name] for name in ("val_map", "test_map", "best_epoch")},
+            "val": summary["val_map"],
+            "test": summary["test_map"],
+            "best": summary["best_epoch"],
             "settings": ", ".join([config["dataset"], *changed]),
             "dataset": config["dataset"],
             "changes": len(changed),
             "written": (run.path / "summary.json").stat().st_mtime,
         }
-        row["brief"] = f"{name_of(run)}, val mAP {row['val_map']:.1f} %, {row['settings']}"
-    table = pd.DataFrame(list(rows.values()), index=list(rows)).astype({"test_map": float})
+        row["brief"] = f"{name_of(run)}, val mAP {row['val']:.1f} %, {row['settings']}"
+    table = pd.DataFrame(list(rows.values()), index=list(rows)).astype({"test": float})
     return table.sort_values(PLAIN, key=_lower_case)
 
 
@@ -111,12 +105,12 @@ def _lower_case(column: pd.Series) -> pd.Series:
 def _lines(table: pd.DataFrame) -> list[str]:
     """Return the heading and the rows of `overview` as lines of equal columns; texts are left-aligned."""
     columns = {}
-    for name, heading in COLUMNS.items():
+    for name in COLUMNS:
         column, width = table[name], 0
         if pd.api.types.is_string_dtype(column):
-            width = max(len(heading), column.str.len().max())
+            width = max(len(name), column.str.len().max())
             column = column.str.ljust(width)
-        columns[heading.ljust(width)] = column
+        columns[name.ljust(width)] = column
     text = pd.DataFrame(columns).to_string(index=False, na_rep="--", float_format="{:.1f}".format)
     return [line.rstrip().replace(" ", SPACE) for line in text.splitlines()]
 
@@ -199,10 +193,7 @@ class RunList(widgets.VBox):
 
     def _sorted(self) -> pd.DataFrame:
         by, ascending = ORDERS[self.order.value]
-        how = {
-            "ascending": ascending,
-            "na_position": "first" if ascending else "last",
-        }  # no test mAP is the lowest
+        how = {"ascending": ascending, "na_position": "first" if ascending else "last"}  # NaN is the lowest
         table = self.table.sort_values(by, kind="stable", key=_lower_case, **how)
         return table[::-1] if self.reverse.value else table
 

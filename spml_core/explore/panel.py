@@ -95,7 +95,7 @@ class Panel(widgets.VBox):
             self.draws += 1
 
     def lay_out_anew(self) -> None:
-        """Lay out the axes again at the next redraw; call it after the axes have been cleared."""
+        """Lay out the axes again at the next redraw; call it when the axes are cleared."""
         self._laid_out, self._still, self._drawn = False, None, []
 
     @contextmanager
@@ -137,10 +137,12 @@ class Panel(widgets.VBox):
         for ax in axes:
             ax.containers.clear()
         background = {artist for ax in axes for artist in ax.get_children()}
-        yield
-        self._drawn = [artist for ax in axes for artist in ax.get_children() if artist not in background]
-        self.moves(*self._drawn)
-        self.fig.stale = stale
+        try:
+            yield
+        finally:
+            self._drawn = [artist for ax in axes for artist in ax.get_children() if artist not in background]
+            self.moves(*self._drawn)
+            self.fig.stale = stale
 
     def png(self) -> bytes:
         """Return the figure as it is."""

@@ -114,7 +114,7 @@ class Scores:
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
-            )  # what it says of constant scores is meant for classes, not for images
+            )  # constant scores are worth a warning for a class, not for an image
             return metrics.average_precision(self.logits.T, self.positive.T, self.known.T).per_class
 
     def fits(self, show: str, threshold: float, column: int | None = None) -> np.ndarray:
@@ -226,30 +226,18 @@ class Predictions(RunPanel):
     # --- drawing ---
 
     def update(self):
-        runs, split, threshold, classes = (
-            self.shown,
-            self.split.value,
-            self.threshold.value,
-            self.list.value.classes,
-        )
-        rows, names = self.page_rows, names_of(runs)
+        runs, split, threshold = self.shown, self.split.value, self.threshold.value
+        rows, names, classes = self.page_rows, names_of(runs), runs[0].classes
         scores = [self.scores(run, split) for run in runs]
         first = scores[0]
         probs = {name: one.probs[rows] for name, one in zip(names, scores, strict=True)}
         observed = None if first.observed is None else first.observed[rows]
-        bars = examples.table(
-            probs,
-            first.positive[rows].astype(int),
-            observed,
-            known=first.known[rows],
-            images=[str(n) for n in rows],
-            classes=classes,
-            labels=self._labels,
-            threshold=threshold,
-        )
+        page = {"images": [str(n) for n in rows], "classes": classes, "labels": self._labels}
+        truth = {"full": first.positive[rows].astype(int), "observed": observed, "known": first.known[rows]}
+        bars = examples.table(probs, **truth, **page, threshold=threshold)
         widest = max(map(len, bars["class"]), default=1)
         room = max(min(self._labels, len(classes)), *first.positive[rows].sum(1), 1)
-        shown = (self.list.value, split, *names)
+        shown = (runs[0], split, *names)
         if shown != self._shown or room > self._room or widest > self._widest:
             self._shown, self._room, self._widest = shown, room, widest
             self._start_axes(names)

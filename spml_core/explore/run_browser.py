@@ -158,6 +158,7 @@ class RunBrowser(RunPanel):
 
     def look_again(self):
         self.measured.cache_clear()
+        self._background = None
         super().look_again()
 
     def _measured(self, run: Run, column: int | None) -> Measured:
@@ -201,10 +202,8 @@ class RunBrowser(RunPanel):
                     rates.plot(epoch, above[rate][epoch], **now)
                 rows.append(self._row(name, run, one, epoch, above.loc[epoch]))
         where = f"class {self.class_name.value}" if self.class_name.value else "all classes"
-        note = (
-            f"Missing labels of {where}; found are those with p > {threshold:.2f}. Sparse buckets are faded."
-        )
-        self.readout.value = table(note, COLUMNS.items(), rows)
+        note = f"Missing labels of {where}; found are those with p > {threshold:.2f}. "
+        self.readout.value = table(f"{note}Buckets with few labels are faded.", COLUMNS.items(), rows)
 
     @staticmethod
     def _row(name: str, run: Run, one: Measured, epoch: int, above: pd.Series) -> list:
@@ -224,13 +223,13 @@ class RunBrowser(RunPanel):
     def _draw_background(self, runs, found):
         """Draw what depends neither on the epoch nor on the threshold: axes, distances, chance, legends."""
         scores, buckets, distance, rates = self.axes
+        self.lay_out_anew()
         for ax in self.axes:
             ax.clear()
         last = max(len(one.distance) for one in found) - 1
         top = np.nanmax([0.05, *(value for one in found for value in one.distance)])
-        scores.set(
-            xlim=(0, 1), ylim=(2e-4, 1.5)
-        )  # before the scale: an empty group leaves nothing to scale by
+        # The limits come before the scale, since an empty group leaves nothing to scale by.
+        scores.set(xlim=(0, 1), ylim=(2e-4, 1.5))
         scores.set(yscale="log", xlabel="predicted probability $p$", ylabel="share of the group")
         buckets.set(
             xlim=(0, 1), ylim=(-0.03, 1.03), xlabel="predicted probability $p$", ylabel="FN / (FN + TN)"
@@ -246,7 +245,6 @@ class RunBrowser(RunPanel):
             rates.axhline(one.chance, ls="--", lw=0.7, color=color, alpha=0.6)
             buckets.axhline(one.chance, ls=":", lw=0.8, color=color)
         self._explain(runs)
-        self.lay_out_anew()
 
     def _explain(self, runs):
         """Draw the legends, each above its picture, where nothing moves."""
