@@ -64,20 +64,24 @@ def predict(run: Run, dataset: Dataset, split: str, rows: Sequence[int]) -> np.n
     return expit(train.predict(model.to(device), inputs, device).astype(float))
 
 
-def summary(probs, full, observed) -> dict[str, float]:
-    """Of missing positives: `mean` probability, share `found` (above 0.5), and share `first`, above all negatives.
+def summary(probs, full, observed, known=None) -> dict[str, float]:
+    """Return of missing positives the `mean` probability and the shares `found` (above 0.5) and `first`.
+
+    `first` are those above all negatives of their image; equal scores do not count as above.
 
     Args:
-        probs, full, observed: (n, C). The negatives are those of the same image; equal scores do not count as above.
+        probs, full, observed: (n, C).
+        known: (n, C) bool, where the truth is known; the rest is left out. None = everywhere.
 
     Raises:
         ValueError: no positive is missing.
     """
-    probs, positive = np.asarray(probs), np.asarray(full) == 1
-    missing = positive & (np.asarray(observed) == 0)
+    probs, full = np.asarray(probs), np.asarray(full)
+    known = np.ones(full.shape, bool) if known is None else np.asarray(known)
+    missing = known & (full == 1) & (np.asarray(observed) == 0)
     if not missing.any():
         raise ValueError("no positive is missing: there is nothing to find")
-    above = probs > np.where(positive, -np.inf, probs).max(1, keepdims=True)
+    above = probs > np.where(known & (full == 0), probs, -np.inf).max(1, keepdims=True)
     rates = {"mean": probs, "found": probs > 0.5, "first": above}
     return {name: float(values[missing].mean()) for name, values in rates.items()}
 
@@ -86,21 +90,21 @@ def table(
     probs: Mapping[str, np.ndarray],
     full,
     observed=None,
+    known=None,
     *,
     images: Sequence[str],
     classes: Sequence[str],
     labels: int = 6,
     threshold: float = 0.5,
-    known=None,
 ) -> pd.DataFrame:
     """The bars of some images: all true labels and those negatives that the models, on average, find likeliest.
 
     Args:
         probs: (n, C) by method.
         full, observed: (n, C); without `observed` nothing is annotated.
+        known: (n, C) bool, where the truth is known; the rest gets no bar. None = everywhere.
         images: n names.
         labels: bars an image, more if it has more true labels.
-        known: (n, C) bool, where the truth is known; other labels have no bar. None = everywhere.
 
     Returns:
         A row a bar: image, method, class, kind (annotated, missing, positive or negative), prob, right (whether p is
@@ -108,8 +112,9 @@ def table(
     """
     full, mean = np.asarray(full), np.mean(list(probs.values()), axis=0)
     annotated = np.zeros(full.shape, bool) if observed is None else np.asarray(observed) == 1
+    known = np.ones(full.shape, bool) if known is None else np.asarray(known)
     true = "positive" if observed is None else "missing"
-    known, rows = np.ones(full.shape, bool) if known is None else np.asarray(known), []
+    rows = []
     for n, image in enumerate(images):
         order = np.lexsort((-mean[n], -full[n], ~annotated[n]))  # the last key counts first
         order = order[known[n, order]]
@@ -177,7 +182,7 @@ class Rows:
         images, methods = (list(dict.fromkeys(bars[name])) for name in ("image", "method"))
         own = dict(iter(bars.groupby(["image", "method"], sort=False)))
         for ax, method in zip(self.axes[0, 1:], methods, strict=False):
-            if ax.get_title() != (title := figures.METHOD_LABELS.get(method, method)):
+            if ax.get_title() != (title := figures.label(method)):
                 ax.set_title(title)
         for n in range(len(self.axes)):
             there = n < len(images)
