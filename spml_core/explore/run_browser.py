@@ -80,7 +80,7 @@ class Measured:
     """A run and a class (or all) in numbers, by epoch.
 
     Attributes:
-        histograms: of `unobserved.score_histogram`.
+        histograms: of `analysis.histogram`, with the share of the group.
         buckets: of `analysis.bucket_false_negatives`.
         distance: Wasserstein, NaN where a group is empty.
         found: of `analysis.identification_curve`, by epoch and threshold in percent.
@@ -115,11 +115,14 @@ def measure(run: Run, column: int | None = None, progress=lambda epoch: None) ->
         progress(epoch)
         labels = run.labels("val", epoch)
         labels = labels if column is None else labels.of_class(column)
-        arrays = labels.probs, labels.observed, labels.full
-        histograms.append(unobserved.score_histogram(run, epoch, NUM_BINS, column))
-        buckets.append(analysis.bucket_false_negatives(*arrays, NUM_BINS, known=labels.known))
-        distance.append(analysis.wasserstein_missing(*arrays, labels.known))
-        found.append(analysis.identification_curve(*arrays, THRESHOLDS, labels.known))
+        truth = {"observed": labels.observed, "full": labels.full, "known": labels.known}
+        masks = labels.missing_positive, labels.missing_negative
+        scores = {name: labels.probs[mask] for name, mask in zip(unobserved.GROUPS, masks, strict=True)}
+        bins = analysis.histogram(scores, NUM_BINS)
+        histograms.append(bins.assign(share=bins["count"] / bins["n"]))
+        buckets.append(analysis.bucket_false_negatives(labels.probs, **truth, num_bins=NUM_BINS))
+        distance.append(analysis.wasserstein_missing(labels.probs, **truth))
+        found.append(analysis.identification_curve(labels.probs, **truth, thresholds=THRESHOLDS))
     counts = int(labels.missing_positive.sum()), int(labels.missing_negative.sum())
     curves = pd.concat(dict(enumerate(found)), names=["epoch", "percent"])
     return Measured(histograms, buckets, np.array(distance), curves, counts)
