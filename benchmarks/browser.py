@@ -1,4 +1,4 @@
-"""JupyterLab or the app of the panels, and Chromium looking at it: for the tests and `benchmarks.explore`."""
+"""JupyterLab or the app of the panels in Chromium: for the tests and `benchmarks.explore`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START_SECONDS = 180  # a busy machine may need long
 
 
 def missing() -> str:
-    """Why no browser can be driven here, "" where one can."""
+    """Return why no browser can be driven here, "" where one can."""
     try:
         import playwright  # noqa: F401
     except ImportError:
@@ -35,7 +35,7 @@ def missing() -> str:
 
 @contextmanager
 def browser():
-    """Playwright's handle of a Chromium without a window."""
+    """Yield Playwright's handle of a headless Chromium."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -48,7 +48,7 @@ def browser():
 
 @contextmanager
 def page(running, url: str) -> Iterator[tuple[object, list[str]]]:
-    """A page, and the list of errors that its console has seen so far. Nothing is fetched from other machines."""
+    """Yield a page, and the list of errors in its console so far. Nothing is fetched from other machines."""
     context = running.new_context(viewport={"width": 1360, "height": 900})
     context.route(re.compile(r"^https?://(?!localhost|127\.0\.0\.1)"), lambda route: route.fulfill(body=""))
     shown, errors = context.new_page(), []
@@ -63,7 +63,7 @@ def page(running, url: str) -> Iterator[tuple[object, list[str]]]:
 
 @contextmanager
 def server(project: Path, *options: str) -> Iterator[tuple[str, int]]:
-    """`spml explore` in a project of its own with a copy of notebook 01: its address with the token, its process."""
+    """Run `spml explore` in a new project with a copy of notebook 01; yield its address with the token, and its PID."""
     (project / "notebooks").mkdir(parents=True)
     (project / "pyproject.toml").write_text('[project]\nname = "spml-core"\n')
     shutil.copy(ROOT / "notebooks" / "01-losses-and-gradients.ipynb", project / "notebooks")
@@ -99,7 +99,7 @@ def _address(started: subprocess.Popen) -> str:
 
 
 def _end(started: subprocess.Popen) -> None:
-    """The server, its kernels, and what they have started."""
+    """End the server, its kernels, and what they have started."""
     import psutil
 
     if started.poll() is not None:
@@ -113,7 +113,7 @@ def _end(started: subprocess.Popen) -> None:
 
 
 def move(shown, name: str, steps: int) -> list[float]:
-    """Move the slider called `name` by arrow keys; milliseconds from each key to the new picture."""
+    """Move the slider called `name` by arrow keys; return the milliseconds from each key to the new picture."""
     handle = slider(shown, name).locator(".noUi-handle")
     handle.focus()
     key = "ArrowRight" if steps > 0 else "ArrowLeft"
@@ -151,11 +151,11 @@ def drag(shown, name: str, by: int) -> None:
 
 
 def value(shown, name: str) -> float:
-    """What stands beside a slider."""
+    """Return what stands beside a slider."""
     return float(slider(shown, name).locator(".widget-readout").inner_text().replace("\N{MINUS SIGN}", "-"))
 
 
 def picture(shown) -> list[int]:
-    """The bytes of the picture that is shown."""
+    """Return the bytes of the picture that is shown."""
     read = "async image => [...new Uint8Array(await (await fetch(image.src)).arrayBuffer())]"
     return shown.locator(".spml-panel img").first.evaluate(read)

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.explore`: from an arrow key on a slider of the loss lab to its new picture, in the app.
+"""Time from an arrow key on a slider of the loss lab to its new picture, in the app: `python -m benchmarks.explore`.
 
-Targets: median 150 ms, 95 % 300 ms, memory within 20 MB, at most one open figure, over 50 moves. In Chromium without a
-window; what else the machine does counts, so its load is printed too.
+Targets over 50 moves: median 150 ms, 95 % quantile 300 ms, at most 20 MB more memory, at most one open figure. It
+runs in headless Chromium. The load of the machine affects the times, so it is printed too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main():
                 for one in psutil.Process(pid).children(recursive=True)
                 if "ipykernel" in " ".join(one.cmdline())
             )
-            browser.move(page, SLIDERS[0], 10)  # what is loaded at first use is not measured
+            browser.move(page, SLIDERS[0], 10)  # warm up
             before = kernel.memory_info().rss, heap(page)
             times = []
             for turn in range(MOVES):
@@ -59,14 +59,14 @@ def main():
 
 
 def heap(page) -> int:
-    """Bytes that JavaScript holds, after a collection."""
+    """Return the bytes that JavaScript holds, after a collection."""
     session = page.context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
     return session.send("Runtime.getHeapUsage")["usedSize"]
 
 
 def open_figures(connection: Path) -> int:
-    """How many figures pyplot knows in the kernel."""
+    """Return how many figures pyplot knows in the kernel."""
     client = BlockingKernelClient(connection_file=str(connection))
     client.load_connection_file()
     client.start_channels()

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import json
 import re
 import shutil
 import tracemalloc
@@ -12,10 +13,12 @@ import nbformat
 import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from safetensors.numpy import load_file, save_file
 
 from spml_core import analysis, landscape, metrics
 from spml_core.explore import app, choosing, landscape_viewer, predictions, run_browser
 from spml_core.explore.choosing import NothingToShow, RunList
+from spml_core.explore.panel import colors
 from spml_core.explore.predictions import FILTERS, ORDERS
 from spml_core.headless import runner
 from spml_core.runs import Experiment, record, run
@@ -97,7 +100,7 @@ class Named:
         self.path = folder / f"{method}-{seed}-{len(fields)}"
         self.path.mkdir()
         (self.path / "summary.json").touch()
-        self.config = dataclasses.asdict(resolved)
+        self.config = json.loads(json.dumps(dataclasses.asdict(resolved)))  # as a run's file gives it back
         self.summary = {"val_map": val_map, "test_map": None, "best_epoch": 1}
 
 
@@ -132,8 +135,8 @@ def test_plain_runs_stand_first(tmp_path):
 
 
 def test_settings_in_words(runs):
-    assert choosing.settings(runs["gr"]) == "digits, train=80, val=40, test=20, epochs=2"
-    assert choosing.settings(runs["bce"]) == choosing.settings(runs["gr"])  # all labels are what bce asks for
+    settings = choosing.overview([runs["gr"], runs["bce"]])["settings"]
+    assert {*settings} == {"digits, train=80, val=40, test=20, epochs=2"}  # all labels are what bce asks for
     assert choosing.name_of(runs["gr"]) == "GR, seed 0"
 
 
@@ -182,11 +185,13 @@ def test_browser_says_what_the_package_computes(root, runs):
                 else:
                     assert float(text) == pytest.approx(value, abs=1e-6)
             table = finding.score_histogram(one, at, 25, column)
-            for group, steps in panel._drawn[n]["histogram"].items():
+            steps = panel.axes[0].patches[2 * n : 2 * n + 2]
+            for group, drawn in zip(reversed(finding.GROUPS), steps, strict=True):
                 shares = table.loc[table["group"] == group, "share"]
-                np.testing.assert_allclose(steps.get_data().values, shares)
+                np.testing.assert_allclose(drawn.get_data().values, shares)
             bins = analysis.bucket_false_negatives(*finding.labels(one, at, column)[:3], 25)
-            dots = np.concatenate([line.get_xydata() for line, _, _ in panel._drawn[n]["buckets"]])
+            buckets = panel.axes[1].containers[2 * n : 2 * n + 2]
+            dots = np.concatenate([line.get_xydata() for line, _, _ in buckets])
             wanted = np.stack([bins.mean_prob, bins.ratio], 1)[bins.missing > 0]
             np.testing.assert_allclose(dots[np.argsort(dots[:, 0])], wanted)
     assert not panel.trouble.value
@@ -233,7 +238,7 @@ def test_browser_walks_through_all_runs(root, runs):
         for other in (None, *(two for two in runs.values() if two != one)):
             panel.list.compare.value = other.path if other else ""
             last = max(record.Run(r.path).history["epoch"].max() for r in panel.shown)
-            assert panel.epoch.max == last and len(panel._drawn) == len(panel.shown)
+            assert panel.epoch.max == last and len(told(panel, "run")) == len(panel.shown)
     assert not panel.trouble.value
 
 
@@ -258,9 +263,8 @@ def test_browser_begins_where_it_is_told(runs):
             run_browser(runs=[runs["an"]], **wrong)
 
 
-def test_colors_tell_two_runs_apart(runs):
-    colors = run_browser(runs=[runs["an"]]).colors
-    assert len(set(colors([runs["an"], runs["gr"]]))) == len(set(colors([runs["an"], runs["an"]]))) == 2
+def test_colors_tell_two_runs_apart():
+    assert len({*colors(["an", "gr"])}) == len({*colors(["an", "an"])}) == 2 and len(colors(["an"])) == 1
 
 
 # --- the landscape viewer ---
@@ -334,7 +338,7 @@ def test_viewer_of_surfaces_with_a_hole(root):
     panel.at.value = -1
     assert not panel.trouble.value and [s.label for s in panel.pair] == ["AN", "EM"]
     panel.second.value = 0
-    assert len(set(panel.colors(panel.pair))) == 2
+    assert not panel.trouble.value
 
 
 def test_viewer_takes_surfaces_only(root, runs):
@@ -444,6 +448,42 @@ def test_a_photograph_is_shown_in_the_middle_of_a_square():
     assert tall.shape == (5, 5) and tall.sum() == 90  # white is 0 where it is gray
 
 
+# --- labels whose truth is unknown ---
+
+
+@pytest.fixture
+def partly_known(runs, tmp_path):
+    """A copy of a run; of its first ten validation images only the annotated labels are known."""
+    copy = record.Run(shutil.copytree(runs["an"].path, tmp_path / runs["an"].path.name))
+    arrays = load_file(copy.path / "labels.safetensors")
+    known = np.ones(arrays["val/full"].shape, bool)
+    known[:10] = arrays["val/observed"][:10] == 1
+    arrays |= {"val/known": known, "val/full": arrays["val/full"] * known}
+    save_file(arrays, copy.path / "labels.safetensors")
+    return copy
+
+
+def test_unknown_labels_are_in_no_group_of_the_browser(partly_known):
+    panel = run_browser(runs=[partly_known])
+    missing = (partly_known.observed("val") == 0)[10:]
+    positive = partly_known.full("val")[10:][missing]
+    counts = [f"{(positive == truth).sum()}" for truth in (1, 0)]
+    assert [*told(panel, "false"), *told(panel, "true")] == counts
+    panel.threshold.value = 0
+    assert float(told(panel, "precision")[0]) == pytest.approx(positive.mean(), abs=1e-6)
+
+
+def test_unknown_labels_have_no_bar_and_match_no_filter(partly_known):
+    panel = predictions(runs=[partly_known])
+    for n in range(3):
+        assert sum(bar.get_width() > 0 for bar in panel._rows.bars[n, 0]) == 1
+    assert told(panel, "true") == told(panel, "annotated")
+    panel.threshold.value = 0
+    for show in ("missing", "found", "wrong"):
+        panel.show.value = show
+        assert len(panel.rows) and panel.rows.min() >= 10
+
+
 # --- all of them ---
 
 
@@ -512,7 +552,7 @@ def test_app_without_and_with_runs(root, tmp_path, monkeypatch):
     assert page.titles == ("Loss lab", "Runs", "Landscapes", "Predictions")
     for n, text in ((1, "no run yet"), (2, "notebook 08"), (3, "no run yet")):
         page.selected_index = n
-        assert text in page.children[n].told.value and page.children[n].panel is None
+        assert text in page.children[n].note.value and page.children[n].panel is None
     shutil.copytree(root, tmp_path / "runs")
     for tab in page.children[1:]:
         tab.again.click()
@@ -526,4 +566,4 @@ def test_app_shows_what_went_wrong():
     tab = app.Later(broken)
     with pytest.raises(OSError, match="the disk is gone"):
         tab.show()
-    assert "the disk is gone" in tab.told.value and tab.again in tab.children
+    assert "the disk is gone" in tab.note.value and tab.again in tab.children

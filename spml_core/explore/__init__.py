@@ -3,7 +3,7 @@
     from spml_core.explore import landscape_viewer, loss_lab, predictions, run_browser
     loss_lab()
 
-They draw with the functions that draw the notebooks' figures, and compute with those that train.
+They draw with the functions that the notebooks' figures are drawn with, and compute with those that train.
 """
 
 from spml_core.explore.landscape_viewer import LandscapeViewer, landscape_viewer

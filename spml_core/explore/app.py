@@ -11,6 +11,7 @@ import ipywidgets as widgets
 from spml_core.explore.choosing import NothingToShow
 from spml_core.explore.landscape_viewer import landscape_viewer
 from spml_core.explore.loss_lab import loss_lab
+from spml_core.explore.panel import alert
 from spml_core.explore.predictions import predictions
 from spml_core.explore.run_browser import run_browser
 
@@ -24,9 +25,9 @@ PANELS = {  # each takes the folder of runs
 
 
 def app(runs_dir: str = "runs") -> widgets.Tab:
-    """A tab for each panel, of the runs in `runs_dir`; a relative one lies in the project.
+    """Return one tab per panel, of the runs in `runs_dir`; a relative path lies in the project folder.
 
-    The environment's SPML_PROJECT is the project's folder, where `spml explore` starts in another.
+    The environment variable SPML_PROJECT names the project folder, for `spml explore` started elsewhere.
     """
     os.chdir(os.environ.get("SPML_PROJECT", "."))
     tabs = [Later(partial(make, runs_dir)) for make in PANELS.values()]
@@ -37,30 +38,27 @@ def app(runs_dir: str = "runs") -> widgets.Tab:
 
 
 class Later(widgets.VBox):
-    """A panel that is made when it is opened; where there is nothing to show yet, it says what makes it."""
+    """A panel that is made when it is opened; where there is nothing to show yet, it says how to make some."""
 
     def __init__(self, make: Callable[[], widgets.Widget]):
         self.make, self.panel = make, None
-        self.told = widgets.HTML("reading ...")
+        self.note = widgets.HTML("reading ...")
         self.again = widgets.Button(description="Look again")
         self.again.on_click(lambda _: self.show())
-        super().__init__([self.told])
+        super().__init__([self.note])
 
     def show(self) -> None:
         """Make the panel, unless it is there."""
         if self.panel is not None:
             return
+        self.children = [self.note, self.again]  # in case of an error
         try:
             self.panel = self.make()
         except NothingToShow as reason:
             text = str(reason)
-            self.told.value = f"<p>{html.escape(text[0].upper() + text[1:])}.</p>"
-            self.children = [self.told, self.again]
+            self.note.value = f"<p>{html.escape(text[0].upper() + text[1:])}.</p>"
         except Exception as error:
-            self.told.value = (
-                f"<p style='color: #b00020'>{html.escape(f'{type(error).__name__}: {error}')}</p>"
-            )
-            self.children = [self.told, self.again]
+            self.note.value = alert(error)
             raise
         else:
             self.children = [self.panel]

@@ -1,111 +1,132 @@
-"""Runs to choose from: a list that is sorted, filtered and walked through with the arrow keys."""
+"""Runs to choose from: a list that can be sorted, filtered and walked through with the arrow keys; panels of runs."""
 
 from __future__ import annotations
 
 import dataclasses
 import html
+import json
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
 import ipywidgets as widgets
+import pandas as pd
 import traitlets
+from matplotlib.figure import Figure
 
 from spml_core import figures, methods
-from spml_core.explore.panel import WIDE, choice
+from spml_core.explore.panel import WIDE, Panel, choice, offer
+from spml_core.runs import record
 from spml_core.runs.experiment import Experiment
 from spml_core.runs.record import Run
 
-# Columns of the list: what is shown above them, their width, whether their numbers are right-aligned.
-COLUMNS = {
-    "method": ("method", 13, False),
-    "seed": ("seed", 4, True),
-    "val_map": ("val", 5, True),
-    "test_map": ("test", 5, True),
-    "best_epoch": ("best", 4, True),
-    "settings": ("settings", 0, False),
-}
-# "sort by": what to sort by, whether the highest stands first.
+COLUMNS = ["method", "seed", "val", "test", "best", "settings"]  # of the list: mAP, and the best epoch
+PLAIN = ["changes", "dataset", "method", "seed", "settings"]
+# "sort by": columns of `overview`, whether the lowest comes first.
 ORDERS = {
-    "fewest settings": ("plain", False),  # then data set, method and seed
-    "method": ("method", False),
-    "validation mAP": ("val_map", True),
-    "test mAP": ("test_map", True),
-    "seed": ("seed", False),
-    "best epoch": ("best_epoch", True),
-    "data set and settings": ("settings", False),
-    "newest": ("written", True),
+    "fewest settings": (PLAIN, True),
+    "method": ("method", True),
+    "validation mAP": ("val", False),
+    "test mAP": ("test", False),
+    "seed": ("seed", True),
+    "best epoch": ("best", False),
+    "data set and settings": ("settings", True),
+    "newest": ("written", False),
 }
 NONE = ""  # the value of "no other run" and "all classes": None would show as an empty line
-SPACE = "\N{NO-BREAK SPACE}"  # a list in a browser drops the plain ones
+SPACE = "\N{NO-BREAK SPACE}"  # a browser collapses plain ones
 STYLE = "<style>.spml-runs select, .spml-runs pre {font-family: monospace; font-size: 12px; line-height: 1.3}</style>"
 
 
 class NothingToShow(ValueError):
-    """There is nothing yet that a panel could show; the text says what makes it."""
+    """There is nothing yet that a panel could show; the text says how to make some."""
 
 
 def name_of(run: Run) -> str:
-    """E.g. "GR, seed 0"."""
-    config = run.config
-    return f"{figures.METHOD_LABELS.get(config['method'], config['method'])}, seed {config['seed']}"
+    """Return e.g. "GR, seed 0"."""
+    return f"{figures.label(run.config['method'])}, seed {run.config['seed']}"
 
 
 def names_of(runs: list[Run]) -> list[str]:
-    """`name_of` each of one or two runs; a second one of that name has ", other settings"."""
+    """Return `name_of` one or two runs; a second one of the same name has ", other settings" appended."""
     names = [name_of(run) for run in runs]
     return names if len({*names}) == len(names) else [names[0], f"{names[1]}, other settings"]
 
 
-def settings(run: Run) -> str:
-    """The data set, and `changes`: e.g. "digits, train=300, w=(0.0, 10.0)"."""
-    return ", ".join([run.config["dataset"], *changes(run)])
-
-
 def changes(run: Run) -> list[str]:
-    """In what a run differs from the defaults of its data set and method, e.g. ["train=300", "w=(0.0, 10.0)"]."""
+    """Return how a run differs from the defaults of its data set and method: ["train=300", "w=(0.0, 10.0)"]."""
     config = run.config
-    usual, params = _defaults(config["dataset"]), _hyperparameters(config["method"])
-    changed = {k: v for k, v in config["params"].items() if k not in params or not _same(v, params[k])}
-    changed = config["data"] | changed
-    left_out = ("dataset", "method", "params", "data", "seed", "root", "observe")
-    changed |= {
-        k: v for k, v in config.items() if k not in left_out and k in usual and not _same(v, usual[k])
-    }
-    asked = methods.get(config["method"]).observes if params else (1, 0)
-    if not _same(config["observe"], asked):
-        changed["observe"] = config["observe"]
+    fields, params = _defaults(config["dataset"], config["method"])
+    chosen = {k: v for k, v in config["params"].items() if k not in params or v != params[k]}
+    others = {k: config[k] for k, usual in fields.items() if k in config and config[k] != usual}
+    changed = config["data"] | chosen | others
     return [f"{k}={tuple(v) if isinstance(v, list) else v}" for k, v in changed.items()]
 
 
-def _same(a, b) -> bool:
-    plain = lambda value: list(value) if isinstance(value, tuple) else value  # noqa: E731
-    return plain(a) == plain(b)
-
-
 @cache
-def _defaults(dataset: str) -> dict:
-    return dataclasses.asdict(Experiment(dataset=dataset).resolved())
+def _defaults(dataset: str, method: str) -> tuple[dict, dict]:
+    """Return fields of `Experiment` and hyperparameters as JSON gives them back.
+
+    Of a method that is not registered here, the hyperparameters are unknown, so that a run names them all.
+    """
+    known = method in methods.names()
+    fields = dataclasses.asdict(Experiment(dataset=dataset).resolved())
+    fields["observe"] = methods.get(method).observes if known else (1, 0)
+    for name in ("dataset", "method", "params", "data", "seed", "root"):
+        del fields[name]
+    return json.loads(json.dumps([fields, methods.defaults(method) if known else {}]))
 
 
-def _hyperparameters(method: str) -> dict:
-    """None are known of a method that was registered elsewhere, so that a run names them all."""
-    return methods.defaults(method) if method in methods.names() else {}
+def overview(runs: Iterable[Run]) -> pd.DataFrame:
+    """Return a row per run, by its path: what the list shows, sorts by, and says of it; plain runs come first."""
+    rows = {}
+    for run in runs:
+        config, summary, changed = run.config, run.summary, changes(run)
+        row = rows[run.path] = {
+            "method": figures.label(config["method"]),
+            "seed": config["seed"],
+            "val": summary["val_map"],
+            "test": summary["test_map"],
+            "best": summary["best_epoch"],
+            "settings": ", ".join([config["dataset"], *changed]),
+            "dataset": config["dataset"],
+            "changes": len(changed),
+            "written": (run.path / "summary.json").stat().st_mtime,
+        }
+        row["brief"] = f"{name_of(run)}, val mAP {row['val']:.1f} %, {row['settings']}"
+    table = pd.DataFrame(list(rows.values()), index=list(rows)).astype({"test": float})
+    return table.sort_values(PLAIN, key=_lower_case)
+
+
+def _lower_case(column: pd.Series) -> pd.Series:
+    return column.str.lower() if pd.api.types.is_string_dtype(column) else column
+
+
+def _lines(table: pd.DataFrame) -> list[str]:
+    """Return the heading and the rows of `overview` as lines of equal columns; texts are left-aligned."""
+    columns = {}
+    for name in COLUMNS:
+        column, width = table[name], 0
+        if pd.api.types.is_string_dtype(column):
+            width = max(len(name), column.str.len().max())
+            column = column.str.ljust(width)
+        columns[name.ljust(width)] = column
+    text = pd.DataFrame(columns).to_string(index=False, na_rep="--", float_format="{:.1f}".format)
+    return [line.rstrip().replace(" ", SPACE) for line in text.splitlines()]
 
 
 class RunList(widgets.VBox):
-    """A list of runs; `value` is the chosen one, and what a panel follows.
+    """A list of runs: `value` is the chosen one, `other` the one that it is compared with, or None.
 
-    Sorting and filtering leave the chosen one chosen, so that no picture changes; where it does not fit the filter, the
-    list has no line of it, and none is marked. Words of the filter are looked for in the whole row, in any order:
-    "gr train=300 w=".
+    Sorting and filtering change neither, so that no picture changes; where the chosen run does not match the filter, no
+    line is marked. The words of the filter are looked for in the whole row, in any order: "gr train=300 w=".
 
     Args:
         runs: at least one.
-        chosen: the first one chosen, default the first of the list.
-        other: the run that it is compared with at first; None = no other. `compare`, a dropdown of the same rows, is
-            for the panel to show or to leave out; the filter keeps the one that is chosen there.
-        rows: how many are seen at once.
+        chosen: at first, default the first of the list.
+        other: at first. `compare`, a dropdown of the same rows, is for the panel to show or to leave out; the filter
+            keeps the run that is chosen there.
+        rows: how many are visible at once.
         alike: runs can be compared for which this is equal.
     """
 
@@ -120,128 +141,151 @@ class RunList(widgets.VBox):
         rows: int = 8,
         alike: Callable[[Run], object] = lambda run: None,
     ):
-        self._alike = alike
-        self._arranging = False
         wide = widgets.Layout(width="29em")
         self.select = widgets.Select(rows=rows, layout=wide)
         self.compare = widgets.Dropdown(description="compare with", style=WIDE, layout=wide)
         self.order = choice("sort runs by", [*ORDERS])
         self.words = widgets.Text(
-            placeholder="words, e.g. gr digits", description="show runs with", style=WIDE
+            placeholder="words, e.g. gr digits", description="show runs with", style=WIDE, layout=wide
         )
-        self.words.layout.width = "29em"
         self.reverse = widgets.Checkbox(False, description="in reverse", indent=True, style=WIDE)
-        head = "".join(_cell(title, wide, right) for title, wide, right in COLUMNS.values())
-        self.head = widgets.HTML()
-        self.note = widgets.HTML(layout=wide)
-        self._title = head
+        self.head, self.note = widgets.HTML(), widgets.HTML(layout=wide)
         super().__init__(
             [widgets.HTML(STYLE), self.order, self.reverse, self.words, self.head, self.select, self.note]
         )
         self.add_class("spml-runs")
-        self.replace(runs, chosen, other)
-        for widget in (self.order, self.words, self.reverse):
-            widget.observe(lambda _: self.arrange(), "value")
-        self.select.observe(self._chosen, "value")
-        self.compare.observe(self._chosen, "value")
-
-    def replace(self, runs: Iterable[Run], chosen: Run | None = None, other: Run | None = None) -> None:
-        """Other runs; what was chosen stays so, if it is among them."""
-        found = {run.path: run for run in runs}
-        if not found:
-            raise NothingToShow("there is no run yet: train one, in the loss lab or by spml train")
-        self.rows = {path: _row(run) for path, run in found.items()}
-        self.runs = found
+        self._alike, self._arranging = alike, False
+        self.replace(runs)
         for run in (chosen, other):
-            if run is not None and run.path not in found:
-                raise ValueError(f"{run.path.name} is not among the {len(found)} runs of this list")
-        self._kinds = {path: self._alike(run) for path, run in found.items()}
-        first = chosen or self.value
-        self._second = None if other is None else other.path
-        self._first = first.path if first is not None and first.path in found else self._sorted()[0]
+            if run is not None and run.path not in self.runs:
+                raise ValueError(f"{run.path.name} is not among the {len(self.runs)} runs of this list")
+        self.value, self.other = chosen or self.value, other
+        self.arrange()
+        for widget in (self.order, self.words, self.reverse):
+            widget.observe(self.arrange, "value")
+        for widget in (self.select, self.compare):
+            widget.observe(self._choose, "value")
+
+    def replace(self, runs: Iterable[Run]) -> None:
+        """List other runs; the chosen ones stay chosen if they are among them."""
+        self.runs = {run.path: run for run in runs}
+        if not self.runs:
+            raise NothingToShow("there is no run yet: train one, in the loss lab or by spml train")
+        self.table = overview(self.runs.values())
+        head, *texts = _lines(self.table)
+        self.table = self.table.assign(text=texts)
+        self.head.value = f"<pre style='margin: 0 0 0 7px'>{html.escape(head)}</pre>"
+        self._kinds = {path: self._alike(run) for path, run in self.runs.items()}
+        self.value = self.value if self.value in self.runs.values() else self.runs[self._sorted().index[0]]
+        self.other = self.other if self.other in self.runs.values() else None
         self.arrange()
 
-    def arrange(self) -> None:
+    def arrange(self, _=None) -> None:
         """Sort and filter as the controls say."""
-        words = self.words.value.lower().split()
-        order = self._sorted()
-        fits = [p for p in order if all(word in self.rows[p]["text"].lower() for word in words)]
-        self._offered = [p for p in order if p in fits or p == self._second]
+        words, table = self.words.value.lower().split(), self._sorted()
+        fits = table[[all(word in text.lower() for word in words) for text in table["text"]]]
+        self._offered = [p for p in table.index if p in fits.index or self.runs[p] == self.other]
         self._arranging = True
-        try:
-            self.select.options = [(self.rows[p]["text"], p) for p in fits]
-            self.select.value = self._first if self._first in fits else None
-            self._offer_others()
-        finally:
-            self._arranging = False
-        self._count = f"{len(fits)} of {len(self.rows)} runs" if words else f"{len(self.rows)} runs"
-        if not fits:
-            self._count = f"no run has {' '.join(words)!r}"
-        self.head.value = f"<pre style='margin: 0 0 0 7px'>{html.escape(self._title)}</pre>"
-        self._tell()
+        self.select.options = [*zip(fits["text"], fits.index, strict=True)]
+        self.select.value = self.value.path if self.value.path in fits.index else None
+        self._arranging = False
+        self._offer_others()
 
-    def _sorted(self) -> list[Path]:
-        key, falling = ORDERS[self.order.value]
-        plain = sorted(self.rows, key=lambda path: self.rows[path]["plain"])
-        order = sorted(plain, key=lambda path: _sortable(self.rows[path][key]), reverse=falling)
-        return order[::-1] if self.reverse.value else order
+    def _sorted(self) -> pd.DataFrame:
+        by, ascending = ORDERS[self.order.value]
+        how = {"ascending": ascending, "na_position": "first" if ascending else "last"}  # NaN is the lowest
+        table = self.table.sort_values(by, kind="stable", key=_lower_case, **how)
+        return table[::-1] if self.reverse.value else table
 
-    def _offer_others(self) -> None:
-        kind = self._kinds[self._first]
-        alike = [path for path in self._offered if self._kinds[path] == kind]
-        others = [(self.rows[path]["brief"], path) for path in alike if path != self._first]
-        options = [("no other run", NONE), *others]
-        if options != list(self.compare.options):
-            self.compare.options = options
-        if self._second not in [path for _, path in others]:
-            self._second = None
-        self.compare.value = self._second or NONE
-
-    def _chosen(self, _) -> None:
+    def _choose(self, _) -> None:
         if self._arranging:
             return
-        self._first = self.select.value or self._first  # none is marked if the chosen one is filtered out
-        self._second = self.compare.value or None
-        self._arranging = True
-        try:
+        with self.hold_trait_notifications():
+            self.value = self.runs.get(self.select.value, self.value)  # no line may be marked
+            self.other = self.runs.get(self.compare.value)
             self._offer_others()
-        finally:
-            self._arranging = False
-        self._tell()
 
-    def _tell(self) -> None:
-        self.value = self.runs[self._first]
-        self.other = None if self._second is None else self.runs[self._second]
-        said = [
-            f"{name_of(self.runs[p])}: {self.rows[p]['settings']}" for p in (self._first, self._second) if p
-        ]
-        still = "" if self.select.value else "; still shown is the one chosen before"
-        self.note.value = (
-            f"<small>{html.escape(self._count + still)}<br>{'<br>'.join(map(html.escape, said))}</small>"
-        )
+    def _offer_others(self) -> None:
+        """Offer the runs that the chosen one can be compared with, and say what is chosen."""
+        chosen, kind = self.value.path, self._kinds[self.value.path]
+        others = [p for p in self._offered if p != chosen and self._kinds[p] == kind]
+        if self.other and self.other.path not in others:
+            self.other = None
+        self._arranging = True
+        self.compare.options = [("no other run", NONE), *((self.table.at[p, "brief"], p) for p in others)]
+        self.compare.value = self.other.path if self.other else NONE
+        self._arranging = False
+        self._describe()
 
-
-def _row(run: Run) -> dict:
-    config, summary = run.config, run.summary
-    label, changed = figures.METHOD_LABELS.get(config["method"], config["method"]), changes(run)
-    row = {
-        "method": label,
-        "seed": config["seed"],
-        "settings": ", ".join([config["dataset"], *changed]),
-        "plain": (len(changed), config["dataset"], label.lower(), config["seed"], changed),
-        "written": (run.path / "summary.json").stat().st_mtime,
-    }
-    row |= {name: summary[name] for name in ("val_map", "test_map", "best_epoch")}
-    row["text"] = "".join(_cell(row[name], wide, right) for name, (_, wide, right) in COLUMNS.items())
-    row["brief"] = f"{name_of(run)}, val mAP {summary['val_map']:.1f} %, {row['settings']}"
-    return row
+    def _describe(self) -> None:
+        shown, words = len(self.select.options), self.words.value.split()
+        count = f"{shown} of {len(self.runs)} runs" if words else f"{shown} runs"
+        if not shown:
+            count = f"no run has {' '.join(words)!r}"
+        if self.select.value is None:
+            count += "; still shown is the one chosen before"
+        runs = [run for run in (self.value, self.other) if run is not None]
+        chosen = [f"{name_of(run)}: {self.table.at[run.path, 'settings']}" for run in runs]
+        self.note.value = f"<small>{'<br>'.join(map(html.escape, [count, *chosen]))}</small>"
 
 
-def _cell(value, width: int, right: bool) -> str:
-    text = "--" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
-    return (text.rjust(width) if right else text[: width or None].ljust(width)).replace(" ", SPACE) + SPACE
+class RunPanel(Panel):
+    """A panel of one run, or of two beside each other, and of one of their classes or all.
 
+    Args:
+        root: folder of all runs, which "Look again" reads again.
+        runs: these, instead of a folder; the first one is shown.
+        compare: the run that it is compared with at first.
+        fig, controls: of the panel; the list of runs and the choice of a class come first.
+        alike: of `RunList`.
 
-def _sortable(value):
-    """What is not there (a test mAP without a test split) stands before everything."""
-    return (value is not None, value.lower() if isinstance(value, str) else value or 0)
+    Attributes:
+        list: `list.value` is the run, `list.other` the one that it is compared with, or None.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        runs: Iterable[Run] | None,
+        compare: Run | None,
+        fig: Figure,
+        controls: Iterable[widgets.Widget],
+        alike: Callable[[Run], object] = lambda run: None,
+    ):
+        self.root, given = root, None if runs is None else [*runs]
+        known = record.finished(root) if given is None else given
+        self.list = RunList(known, given[0] if given else None, compare, alike=alike)
+        self.class_name = choice("class", [("all classes", NONE)])
+        self.again = widgets.Button(description="Look again", tooltip="read the folder of runs again")
+        self.readout, self.note = widgets.HTML(), widgets.HTML()
+        controls = [self.list, self.list.compare, self.class_name, *controls]
+        super().__init__(fig, [*controls, *[self.again] * (given is None)], [self.readout, self.note])
+        self.prepare()
+        self.list.observe(self._prepare, ["value", "other"])
+        self.on_click(self.again, self.look_again)
+
+    @property
+    def shown(self) -> list[Run]:
+        """The run, and the one that it is compared with."""
+        return [run for run in (self.list.value, self.list.other) if run is not None]
+
+    def column(self, run: Run) -> int | None:
+        """Return the number of the chosen class in a run; None = all classes."""
+        return run.classes.index(self.class_name.value) if self.class_name.value else None
+
+    def prepare(self) -> None:
+        """Let the controls offer what the chosen runs have, here the classes that both have."""
+        others = [run.classes for run in self.shown[1:]]
+        common = [name for name in self.list.value.classes if all(name in classes for classes in others)]
+        offer(self.class_name, [("all classes", NONE), *((name, name) for name in common)])
+
+    def look_again(self) -> None:
+        """Read the folder of runs again."""
+        with self.at_once():
+            self.list.replace(record.finished(self.root))
+            self.prepare()
+
+    def _prepare(self, _) -> None:
+        if not self._held:
+            with self.told(), self.at_once():
+                self.prepare()

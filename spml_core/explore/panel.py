@@ -1,4 +1,4 @@
-"""`Panel`: controls, and one figure that follows them.
+"""`Panel`: controls, and one figure that follows them; and the parts that panels have in common.
 
 class Mine(Panel):
     def __init__(self):
@@ -18,15 +18,19 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 
 import ipywidgets as widgets
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
+
+from spml_core import figures
+from spml_core.analysis import or_undefined
 
 DPI = 110  # of the screen
 WIDE = {"description_width": "14em"}  # names are spelled out
@@ -35,12 +39,13 @@ WIDE = {"description_width": "14em"}  # names are spelled out
 class Panel(widgets.VBox):
     """Controls beside a figure; a subclass says in `update` how the figure follows them.
 
-    The figure belongs to the panel alone (`figures.detached`), its artists are moved (`moves`), not made anew, and the
-    picture travels as a PNG. A browser sends the next value of a slider when the last one was answered, and the newest
-    only: so a redraw happens at once, and nothing has to be thrown away.
+    The figure belongs to the panel alone (`figures.detached`) and is sent as a PNG. For speed, only a part of it is
+    drawn at each change: the artists that move (`moves`) or are replaced (`drawn_anew`), over a background that stays.
+    A browser sends the next value of a slider once the last one has been answered, and only the newest: so every value
+    that arrives is drawn at once.
 
-    What a callback raises stands in red below the figure, and is raised: the frontend shows it, and a run without a
-    screen fails. Without a screen, or where the widget is not available, the output's picture stands for it.
+    An exception in a callback is shown in red below the figure and raised again: the frontend shows it, and a headless
+    run fails. Headless runs, and pages without widgets, show the picture.
 
     Attributes:
         fig: the figure, with its canvas.
@@ -49,7 +54,7 @@ class Panel(widgets.VBox):
 
     def __init__(self, fig: Figure, controls: Iterable[widgets.Widget], below: Iterable[widgets.Widget] = ()):
         self.fig, self.draws = fig, 0
-        self._held, self._laid_out, self._still, self._moving = False, False, None, []
+        self._held, self._laid_out, self._still, self._drawn = False, False, None, []
         FigureCanvasAgg(fig)
         fig.set_dpi(DPI)
         self.picture = widgets.Image(format="png", layout=widgets.Layout(width="100%"))
@@ -62,7 +67,7 @@ class Panel(widgets.VBox):
         self.add_class("spml-panel")
 
     def update(self) -> None:
-        """Move the artists of `fig` to what the controls say."""
+        """Let `fig` show what the controls say."""
         raise NotImplementedError
 
     def follow(self, *inputs: widgets.Widget) -> None:
@@ -72,7 +77,7 @@ class Panel(widgets.VBox):
         self.redraw()
 
     def on_click(self, button: widgets.Button, action: Callable[[], None]) -> None:
-        """Let a button do something; errors are told as those of `update`."""
+        """Let a button do something; errors are shown like those of `update`."""
 
         def clicked(_):
             with self.told():
@@ -90,12 +95,12 @@ class Panel(widgets.VBox):
             self.draws += 1
 
     def lay_out_anew(self) -> None:
-        """Let the next redraw make room for what has become wider or narrower."""
-        self._laid_out, self._still = False, None
+        """Lay out the axes again at the next redraw; call it when the axes are cleared."""
+        self._laid_out, self._still, self._drawn = False, None, []
 
     @contextmanager
     def at_once(self):
-        """Several changes inside, one redraw after them."""
+        """Make several changes inside, followed by one redraw."""
         outer, self._held = self._held, True
         try:
             yield
@@ -105,7 +110,7 @@ class Panel(widgets.VBox):
 
     @contextmanager
     def told(self):
-        """An exception inside is shown in the panel and goes on."""
+        """Show an exception that is raised inside in the panel, and let it pass."""
         try:
             yield
         except Exception as error:
@@ -116,16 +121,31 @@ class Panel(widgets.VBox):
 
     def complain(self, error: Exception) -> None:
         """Show an error in the panel."""
-        text = html.escape(f"{type(error).__name__}: {error}")
-        self.trouble.value = f'<pre role="alert" style="color: #b00020; white-space: pre-wrap">{text}</pre>'
+        self.trouble.value = alert(error)
 
     def moves(self, *artists: Artist) -> None:
-        """Name artists that `update` moves: while nothing else changes, they alone are drawn, over what stays."""
+        """Name artists that `update` moves: as long as nothing else changes, only they are drawn."""
         for artist in artists:
             artist.set_animated(True)
 
+    @contextmanager
+    def drawn_anew(self, *axes: Axes):
+        """Replace all artists that were added to these axes inside the last such block; their limits must be fixed."""
+        stale = self.fig.stale
+        for artist in self._drawn:
+            artist.remove()
+        for ax in axes:
+            ax.containers.clear()
+        background = {artist for ax in axes for artist in ax.get_children()}
+        try:
+            yield
+        finally:
+            self._drawn = [artist for ax in axes for artist in ax.get_children() if artist not in background]
+            self.moves(*self._drawn)
+            self.fig.stale = stale
+
     def png(self) -> bytes:
-        """The figure as it is."""
+        """Return the figure as it is."""
         canvas = self.fig.canvas
         if self.fig.stale or self._still is None:  # an artist that moves does not make its figure stale
             if not self._laid_out:
@@ -134,9 +154,8 @@ class Panel(widgets.VBox):
             self.fig.set_layout_engine("none")  # the axes stay where they are, and a draw takes half the time
             self._laid_out, self.fig.stale = True, False
             self._still = canvas.copy_from_bbox(self.fig.bbox)
-            self._moving = sorted(self.fig.findobj(Artist.get_animated), key=Artist.get_zorder)
         canvas.restore_region(self._still)
-        for artist in self._moving:
+        for artist in sorted(self.fig.findobj(Artist.get_animated), key=Artist.get_zorder):
             artist.axes.draw_artist(artist)
         pixels = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
         file = io.BytesIO()
@@ -147,13 +166,13 @@ class Panel(widgets.VBox):
         self.redraw()
 
     def _repr_mimebundle_(self, **options):
-        """Beside the widget its picture, which a page without widgets shows in its place."""
+        """Return the widget, and its picture for a page without widgets."""
         bundle = super()._repr_mimebundle_(**options)
         return bundle | {"image/png": base64.b64encode(self.picture.value).decode()}
 
 
 def slider(name: str, value: float, low: float, high: float, step: float, *, whole: bool = False):
-    """A slider that redraws while it is dragged; arrow keys move it by a step, and it ends at `low` and `high`.
+    """Return a slider that redraws while it is dragged; arrow keys move it by a step.
 
     Args:
         whole: whole numbers only.
@@ -164,28 +183,71 @@ def slider(name: str, value: float, low: float, high: float, step: float, *, who
 
 
 def decimals(step: float) -> int:
-    """Digits after the point that a slider of this step shows."""
+    """Return how many digits after the point a slider with this step shows."""
     return max(0, -Decimal(f"{step:g}").as_tuple().exponent)
 
 
 def number(control: widgets.Widget):
-    """The value of a control as it is shown: a browser adds up steps, and sends -2.0000000000000018 for -2."""
+    """Return the value of a control as it is shown: a browser adds up steps, and sends -2.0000000000000018 for -2."""
     if isinstance(control, widgets.FloatSlider):
         return round(control.value, decimals(control.step)) + 0.0  # no -0.0
     return control.value
 
 
 def choice(name: str, options, value=None) -> widgets.Dropdown:
-    """A list to choose from: values, or (what is shown, value) pairs; at first `value`, or the first of them."""
+    """Return a dropdown of values, or of (what is shown, value) pairs; at first `value`, or the first of them."""
     if value is None:
         value = options[0][1] if isinstance(options[0], tuple) else options[0]
     return widgets.Dropdown(options=options, value=value, description=name, style=WIDE, layout=_width())
 
 
-def cell(kind: str, text: str, full: str = "") -> str:
-    """A cell of a table; `full`, what `text` has been shortened from, appears when the mouse rests on it."""
-    title = f" title='{html.escape(full)}'" if full and full != text else ""
-    return f"<td data-value='{kind}'{title}>{text}</td>"
+def offer(dropdown: widgets.Dropdown, options: Iterable[tuple[str, object]]) -> None:
+    """Offer other (what is shown, value) pairs; the chosen value stays chosen where it can, else it is the first."""
+    options, before = [*options], dropdown.value
+    if options != [*dropdown.options]:
+        dropdown.options = options
+        values = [value for _, value in options]
+        dropdown.value = before if before in values else values[0]
+
+
+def colors(methods: Sequence[str]) -> list[str]:
+    """Return the colours of one or two methods; grey for the second of two that would look alike."""
+    found = [figures.color(method) for method in methods]
+    return [*dict.fromkeys(found), "0.5"][: len(found)]
+
+
+def alert(error: Exception) -> str:
+    """Return an error as HTML."""
+    text = html.escape(f"{type(error).__name__}: {error}")
+    return f'<pre role="alert" style="color: #b00020; white-space: pre-wrap">{text}</pre>'
+
+
+def table(note: str, heads: Iterable[tuple[str, str]], rows: Iterable[Iterable]) -> str:
+    """Return a table as HTML, with a note.
+
+    Args:
+        heads: (kind, heading) of each column; the kind is the `data-value` of its cells.
+        rows: of texts and numbers. A number is shown with four digits, and with eight when the mouse rests on it;
+            (number, n), measured on n labels, is "undefined (n=0)" where there is none.
+    """
+    kinds, titles = zip(*heads, strict=True)
+    body = [zip(kinds, row, strict=True) for row in rows]
+    lines = ["".join(f"<th>{html.escape(title)}</th>" for title in titles)]
+    lines += ["".join(f"<td data-value='{kind}'{_cell(value)}</td>" for kind, value in row) for row in body]
+    return (
+        f"<small>{html.escape(note)}</small><table style='border-spacing: 1em 0; text-align: left; font-size: 90%'>"
+        f"{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    )
+
+
+def _cell(value: str | float | tuple[float, int]) -> str:
+    """Return the rest of an element: its title, if the whole value has more digits, and its text."""
+    if isinstance(value, str):
+        return f">{html.escape(value)}"
+    shown, full = (
+        or_undefined(*(value if isinstance(value, tuple) else (value, 0)), f".{n}f") for n in (4, 8)
+    )
+    return f" title='{full}'>{shown}" if full != shown else f">{shown}"
 
 
 def _width() -> widgets.Layout:

@@ -1,35 +1,49 @@
-"""The run browser: what a run says of its missing labels, epoch by epoch and class by class, beside another run."""
+"""The run browser: what a run's scores say about its missing labels, by epoch and class, beside another run."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-import ipywidgets as widgets
 import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from spml_core import analysis, figures, methods
-from spml_core.analysis import Buckets, or_undefined
-from spml_core.explore.choosing import NONE, RunList, names_of
-from spml_core.explore.panel import Panel, cell, choice, slider
-from spml_core.runs import record
+from spml_core.analysis import Buckets
+from spml_core.explore.choosing import RunPanel, name_of, names_of
+from spml_core.explore.panel import colors, slider, table
 from spml_core.runs.record import Run
-from spml_core.studies import unobserved as finding
+from spml_core.studies import unobserved
 
 NUM_BINS = 25  # of histograms and buckets
 MIN_COUNT = 10  # buckets with fewer missing labels are faded
-THRESHOLDS = np.round(np.linspace(0, 1, 101), 2)
+THRESHOLDS = np.linspace(0, 1, 101).round(2)  # row 100 p is the threshold p
 P = np.linspace(0, 1, 201)
 KEPT = 64  # measured runs and classes that are kept in memory, about 100 kB each
-# How the first run and the one that it is compared with are told apart, in each of the four pictures.
+# What tells the first run from the one that it is compared with: histogram, buckets, marker of curves.
 BARS = ({"fill": True, "alpha": 0.6}, {"fill": False, "alpha": 1.0, "lw": 1.2})
 DOTS = ({"fmt": "o", "ms": 3}, {"fmt": "s", "ms": 3, "mfc": "white"})
 CURVES = ({"marker": "o", "ms": 3}, {"marker": "s", "ms": 3, "mfc": "white"})
 RATES = {"precision": "-", "recall": ":"}
+COLUMNS = {
+    "run": "",
+    "epoch": "epoch",
+    "false": "false negatives",
+    "true": "true negatives",
+    "distance": "Wasserstein distance",
+    "precision": "precision",
+    "recall": "recall",
+    "chance": "a guess",
+    "map": "val mAP (%)",
+}
+LEGEND = {
+    "loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "columnspacing": 0.9, "handlelength": 1.4,
+    "handletextpad": 0.5, "fontsize": "small",
+}  # fmt: skip
 
 
 def run_browser(
@@ -41,17 +55,16 @@ def run_browser(
     threshold: float = 0.5,
     class_name: str | None = None,
 ) -> RunBrowser:
-    """The panel of finished runs, to be shown as the last value of a cell.
+    """Return the panel of finished runs, to be shown as the last value of a cell.
 
-    Four pictures of a run's missing labels, on validation images (training images for a run with
-    `data={"val_is_train": True}`), follow one slider of the epoch: scores of false and true negatives, the share of
-    false negatives by score (GR Fig. 5), their Wasserstein distance (GR Fig. 3a), precision and recall of what lies
-    above a threshold (Hill Fig. 7).
+    One slider of the epoch updates four pictures of the missing labels of validation images (training images for a run
+    with `data={"val_is_train": True}`): the scores of false and true negatives, the share of false negatives by score
+    (GR Fig. 5), their Wasserstein distance (GR Fig. 3a), and precision and recall above a threshold (Hill Fig. 7).
 
     Args:
-        root: folder of all runs, which is read again by "Look again".
+        root: folder of all runs, which "Look again" reads again.
         runs: these, instead of a folder; the first one is shown.
-        compare: drawn over it.
+        compare: drawn beside it.
         epoch: at first; None = the last one. 0 = before training.
         class_name: at first; None = all classes.
 
@@ -64,294 +77,203 @@ def run_browser(
 
 @dataclass(frozen=True)
 class Measured:
-    """A run and a class (or all) in numbers; an entry an epoch.
+    """A run and a class (or all) in numbers, by epoch.
 
     Attributes:
-        histograms: of `finding.score_histogram`. buckets: of `analysis.bucket_false_negatives`.
+        histograms: of `analysis.histogram`, with the share of the group.
+        buckets: of `analysis.bucket_false_negatives`.
         distance: Wasserstein, NaN where a group is empty.
-        found: of `analysis.identification_curve` at `THRESHOLDS`.
-        chance: precision of a guess.
+        found: of `analysis.identification_curve`, by epoch and threshold in percent.
+        counts: how many false and true negatives there are.
     """
 
     histograms: list[pd.DataFrame]
     buckets: list[Buckets]
     distance: np.ndarray
-    found: list[pd.DataFrame]
-    chance: float
+    found: pd.DataFrame
+    counts: tuple[int, int]
 
     @property
-    def groups(self) -> dict[str, int]:
-        """How many labels each of `finding.GROUPS` has."""
-        return self.histograms[0].groupby("group")["n"].first().to_dict()
+    def chance(self) -> float:
+        """The precision of a guess, NaN without missing labels."""
+        return self.counts[0] / sum(self.counts) if any(self.counts) else np.nan
 
-    def rates(self, threshold: float) -> dict[str, np.ndarray]:
-        """precision and recall of the scores above a threshold, an entry an epoch."""
-        row = int(np.abs(THRESHOLDS - threshold).argmin())
-        return {name: np.array([table[name].iloc[row] for table in self.found]) for name in RATES}
+    def above(self, threshold: float) -> pd.DataFrame:
+        """Return a row per epoch: found, precision and recall of the scores above a threshold."""
+        return self.found.xs(round(100 * threshold), level="percent")
 
 
-def measure(run: Run, column: int | None = None, tell=lambda epoch: None) -> Measured:
+def measure(run: Run, column: int | None = None, progress=lambda epoch: None) -> Measured:
     """Measure every epoch of a run.
 
     Args:
         column: number of a class; None = all.
-        tell: called with each epoch before it is measured.
+        progress: called with each epoch before it is measured.
     """
-    histograms, buckets, distance, found, chance = [], [], [], [], np.nan
-    for epoch in range(last_epoch(run) + 1):
-        tell(epoch)
-        arrays = finding.labels(run, epoch, column)
-        histograms.append(finding.score_histogram(run, epoch, NUM_BINS, column))
-        buckets.append(analysis.bucket_false_negatives(*arrays[:3], NUM_BINS, known=arrays[3]))
-        distance.append(analysis.wasserstein_missing(*arrays))
-        found.append(analysis.identification_curve(*arrays[:3], THRESHOLDS, arrays[3]))
-        chance = finding.found(run, epoch, 0.5, column).chance
-    return Measured(histograms, buckets, np.array(distance), found, chance)
+    histograms, buckets, distance, found = [], [], [], []
+    for epoch in run.history["epoch"]:
+        progress(epoch)
+        labels = run.labels("val", epoch)
+        labels = labels if column is None else labels.of_class(column)
+        truth = {"observed": labels.observed, "full": labels.full, "known": labels.known}
+        masks = labels.missing_positive, labels.missing_negative
+        scores = {name: labels.probs[mask] for name, mask in zip(unobserved.GROUPS, masks, strict=True)}
+        bins = analysis.histogram(scores, NUM_BINS)
+        histograms.append(bins.assign(share=bins["count"] / bins["n"]))
+        buckets.append(analysis.bucket_false_negatives(labels.probs, **truth, num_bins=NUM_BINS))
+        distance.append(analysis.wasserstein_missing(labels.probs, **truth))
+        found.append(analysis.identification_curve(labels.probs, **truth, thresholds=THRESHOLDS))
+    counts = int(labels.missing_positive.sum()), int(labels.missing_negative.sum())
+    curves = pd.concat(dict(enumerate(found)), names=["epoch", "percent"])
+    return Measured(histograms, buckets, np.array(distance), curves, counts)
 
 
-def last_epoch(run: Run) -> int:
-    return int(run.history["epoch"].max())
-
-
-class RunBrowser(Panel):
-    """See `run_browser`.
-
-    Attributes:
-        list: `list.value` is the run, `list.other` what it is compared with, or None.
-    """
+class RunBrowser(RunPanel):
+    """See `run_browser`."""
 
     def __init__(self, root, runs, compare, epoch, threshold, class_name):
-        self.root, self._given = root, runs is not None
-        known = [*runs] if self._given else record.finished(root)
-        self.list = RunList(known, known[0] if self._given and known else None, compare)
-        self._measured, self._drawn, self._shown = {}, [], None
-        self.class_name = choice("class", [("all classes", NONE)])
-        last = last_epoch(self.list.value)
-        start = last if epoch is None else epoch
-        if not 0 <= start <= last:
-            raise ValueError(f"{self.list.value.path.name} has epochs 0 to {last}, not {epoch}")
         if not 0 <= threshold <= 1:
             raise ValueError(f"threshold is a probability in [0, 1], got {threshold}")
-        self.epoch = slider("epoch", start, 0, last, 1, whole=True)
+        self.measured = lru_cache(KEPT)(self._measured)
+        self._background = None
+        self.epoch = slider("epoch", 1, 0, 1, 1, whole=True)
         self.threshold = slider("threshold on p", threshold, 0, 1, 0.01)
-        self.again = widgets.Button(description="Look again", tooltip="read the folder of runs again")
-        self.readout, self.note = widgets.HTML(), widgets.HTML()
         fig, axes = figures.detached(2, 2, height_to_width=0.62)
         self.axes = axes.ravel()
-        controls = [self.list, self.list.compare, self.class_name, self.epoch, self.threshold]
-        super().__init__(fig, [*controls, *[self.again] * (not self._given)], [self.readout, self.note])
-        self._offer_classes()
+        super().__init__(root, runs, compare, fig, [self.epoch, self.threshold])
+        run, last = self.list.value, len(self.list.value.history) - 1
+        if epoch is not None:
+            if not 0 <= epoch <= last:
+                raise ValueError(f"{run.path.name} has epochs 0 to {last}, not {epoch}")
+            self.epoch.value = epoch
         if class_name is not None:
-            if class_name not in self.list.value.classes:
-                raise ValueError(
-                    f"{self.list.value.path.name} has no class {class_name!r}, but {', '.join(self.list.value.classes)}"
-                )
+            if class_name not in run.classes:
+                raise ValueError(f"{run.path.name} has no class {class_name!r}, but {', '.join(run.classes)}")
             self.class_name.value = class_name
-        self.on_click(self.again, self._look_again)
-        self.list.observe(self._changed_runs, ["value", "other"])
         self.follow(self.class_name, self.epoch, self.threshold)
 
-    @property
-    def shown(self) -> list[Run]:
-        """The run, and the one it is compared with."""
-        return [self.list.value, *([self.list.other] if self.list.other else [])]
+    def prepare(self):
+        super().prepare()
+        at_end = self.epoch.value == self.epoch.max
+        self.epoch.max = max(len(run.history) - 1 for run in self.shown)
+        if at_end:
+            self.epoch.value = self.epoch.max
 
-    def measured(self, run: Run) -> Measured:
-        """Of the chosen class."""
-        name = self.class_name.value
-        column = run.classes.index(name) if name else None
-        key = (run.path, column)
-        if key not in self._measured:
-            last = last_epoch(run)
-            said = f"reading {html.escape(run.path.name)}, epoch {{}} of {last}"
+    def look_again(self):
+        self.measured.cache_clear()
+        self._background = None
+        super().look_again()
 
-            def tell(epoch):
-                self.note.value = said.format(epoch)
+    def _measured(self, run: Run, column: int | None) -> Measured:
+        last = len(run.history) - 1
 
-            self._measured[key] = measure(run, column, tell)
-            self.note.value = ""
-            while len(self._measured) > KEPT:
-                del self._measured[next(iter(self._measured))]
-        return self._measured[key]
+        def progress(epoch):
+            self.note.value = f"reading {name_of(run)}, epoch {epoch} of {last}"
+
+        measured = measure(run, column, progress)
+        self.note.value = ""
+        return measured
 
     # --- drawing ---
 
     def update(self):
         runs, threshold = self.shown, self.threshold.value
-        found = [self.measured(run) for run in runs]
-        epochs = [min(self.epoch.value, len(one.distance) - 1) for one in found]
-        if (key := (*(run.path for run in runs), self.class_name.value)) != self._shown:
-            self._start_axes(runs, found)
-            self._shown = key
-        for drawn, run, one, epoch in zip(self._drawn, runs, found, epochs, strict=True):
-            table = one.histograms[epoch]
-            for group, steps in drawn["histogram"].items():
-                steps.set_data(table.loc[table["group"] == group, "share"].to_numpy())
-            finding.move_buckets(drawn["buckets"], one.buckets[epoch], MIN_COUNT)
-            if "k" in drawn:
-                drawn["k"].set_ydata(self._k_hat(run, epoch))
-            for name, rates in one.rates(threshold).items():
-                drawn[name].set_ydata(rates)
-            for name, values in {"distance": one.distance, **one.rates(threshold)}.items():
-                drawn[f"{name} now"].set_data([epoch], values[[epoch]])
-        self._limit.set_xdata([threshold, threshold])
-        for line in self._now:
-            line.set_xdata([self.epoch.value, self.epoch.value])
-        self._read_out(runs, found, epochs)
-
-    def _start_axes(self, runs, found):
-        """Axes with all that moves, at its place for epoch 0, and all that does not."""
+        found = [self.measured(run, self.column(run)) for run in runs]
+        if (background := (*runs, self.class_name.value)) != self._background:
+            self._draw_background(runs, found)
+            self._background = background
         scores, buckets, distance, rates = self.axes
+        names, hues = names_of(runs), colors([run.config["method"] for run in runs])
+        rows = []
+        with self.drawn_anew(*self.axes):
+            scores.axvline(threshold, ls=":", lw=0.9, color="0.2")
+            for ax in (distance, rates):
+                ax.axvline(self.epoch.value, lw=0.6, color="0.6", zorder=0)
+            for name, run, one, color, bars, dots, curve in zip(
+                names, runs, found, hues, BARS, DOTS, CURVES, strict=False
+            ):
+                epoch = min(self.epoch.value, len(one.distance) - 1)
+                above, now = one.above(threshold), {"color": color, "marker": curve["marker"], "ms": 6}
+                unobserved.draw_histogram(scores, one.histograms[epoch], **bars)
+                dots = dots | {"color": "0.25" if len(runs) == 1 else color}
+                unobserved.draw_buckets(buckets, one.buckets[epoch], MIN_COUNT, **dots)
+                if run.config["method"] == "gr":
+                    buckets.plot(P, k_hat(run, epoch), "--", color=color, lw=1)
+                distance.plot(epoch, one.distance[epoch], **now)
+                for rate, line in RATES.items():
+                    rates.plot(above[rate], line, color=color, **curve)
+                    rates.plot(epoch, above[rate][epoch], **now)
+                rows.append(self._row(name, run, one, epoch, above.loc[epoch]))
+        where = f"class {self.class_name.value}" if self.class_name.value else "all classes"
+        note = f"Missing labels of {where}; found are those with p > {threshold:.2f}. "
+        self.readout.value = table(f"{note}Buckets with few labels are faded.", COLUMNS.items(), rows)
+
+    @staticmethod
+    def _row(name: str, run: Run, one: Measured, epoch: int, above: pd.Series) -> list:
+        false, true = one.counts
+        return [
+            name,
+            str(epoch),
+            f"{false:,}",
+            f"{true:,}",
+            (one.distance[epoch], min(false, true)),
+            (above["precision"], int(above["found"])),
+            (above["recall"], false),
+            (one.chance, false + true),
+            f"{run.history['val_map'].iloc[epoch]:.1f}",
+        ]
+
+    def _draw_background(self, runs, found):
+        """Draw what depends neither on the epoch nor on the threshold: axes, distances, chance, legends."""
+        scores, buckets, distance, rates = self.axes
+        self.lay_out_anew()
         for ax in self.axes:
             ax.clear()
-        for legend in self.fig.legends[:]:
-            legend.remove()
-        scores.set(
-            xlim=(0, 1), ylim=(2e-4, 1.5)
-        )  # before the scale: an empty group leaves nothing to scale by
-        scores.set_yscale("log")
-        self._drawn = []
-        looks = zip(self.colors(runs), BARS, DOTS, CURVES, strict=False)
-        for name, run, one, look in zip(names_of(runs), runs, found, looks, strict=False):
-            color, bars, dots, curve = look
-            x = np.arange(len(one.distance))
-            drawn = {"histogram": finding.draw_histogram(scores, one.histograms[0], **bars)}
-            colored = {"color": "0.25" if len(runs) == 1 else color}
-            drawn["buckets"] = finding.draw_buckets(buckets, one.buckets[0], MIN_COUNT, **dots, **colored)
-            if run.config["method"] == "gr":
-                (drawn["k"],) = buckets.plot(P, self._k_hat(run, 0), "--", color=color, lw=1)
-            distance.plot(x, one.distance, "-", color=color, label=name, **curve)
-            (drawn["distance now"],) = distance.plot([0], [0], color=color, marker=curve["marker"], ms=6)
-            for name, line in RATES.items():
-                (drawn[name],) = rates.plot(x, x * np.nan, line, color=color, **curve)
-                (drawn[f"{name} now"],) = rates.plot([0], [0], color=color, marker=curve["marker"], ms=6)
+        last = max(len(one.distance) for one in found) - 1
+        top = np.nanmax([0.05, *(value for one in found for value in one.distance)])
+        # The limits come before the scale, since an empty group leaves nothing to scale by.
+        scores.set(xlim=(0, 1), ylim=(2e-4, 1.5))
+        scores.set(yscale="log", xlabel="predicted probability $p$", ylabel="share of the group")
+        buckets.set(
+            xlim=(0, 1), ylim=(-0.03, 1.03), xlabel="predicted probability $p$", ylabel="FN / (FN + TN)"
+        )
+        distance.set(ylim=(0, 1.08 * top), ylabel="Wasserstein distance")
+        rates.set(ylim=(-0.03, 1.03), ylabel="precision and recall")
+        for ax in (distance, rates):
+            ax.set(xlim=(-0.2, last + 0.2), xlabel="epoch")
+            ax.locator_params(axis="x", integer=True)
+        hues = colors([run.config["method"] for run in runs])
+        for name, one, color, curve in zip(names_of(runs), found, hues, CURVES, strict=False):
+            distance.plot(one.distance, "-", color=color, label=name, **curve)
             rates.axhline(one.chance, ls="--", lw=0.7, color=color, alpha=0.6)
             buckets.axhline(one.chance, ls=":", lw=0.8, color=color)
-            self._drawn.append(drawn)
-        self._limit = scores.axvline(0, ls=":", lw=0.9, color="0.2")
-        last = max(len(one.distance) for one in found) - 1
-        self._now = [ax.axvline(0, ls="-", lw=0.6, color="0.6", zorder=0) for ax in (distance, rates)]
-        scores.set(xlabel="predicted probability $p$", ylabel="share of the group")
-        buckets.set(xlim=(0, 1), ylim=(-0.03, 1.03))
-        top = np.nanmax([0.05, *(value for one in found for value in one.distance)])
-        distance.set(
-            xlabel="epoch", ylabel="Wasserstein distance", xlim=(-0.2, last + 0.2), ylim=(0, 1.08 * top)
-        )
-        rates.set(xlabel="epoch", ylabel="precision and recall", xlim=(-0.2, last + 0.2), ylim=(-0.03, 1.03))
-        for ax in (distance, rates):
-            ax.locator_params(axis="x", integer=True)
         self._explain(runs)
-        for drawn in self._drawn:
-            self.moves(*drawn["histogram"].values())
-            self.moves(*(part for line, _, bars in drawn["buckets"] for part in (line, *bars)))
-            self.moves(*(drawn[k] for k in drawn if k not in ("histogram", "buckets")))
-        self.moves(self._limit, *self._now)
-        self.lay_out_anew()
 
     def _explain(self, runs):
-        """The legends, each above its picture, where nothing moves."""
-        gray = {"color": "0.3", "lw": 1}
-        groups = [*reversed(self._drawn[0]["histogram"].items())]
-        shown = [(steps, name) for name, steps in groups]
-        if len(runs) == 2:
-            shown.append((Line2D([], [], **gray), f"outline: {names_of(runs)[1]}"))
-        known = [(Line2D([], [], ls=":", **gray), "of all missing labels")]
-        if any(run.config["method"] == "gr" for run in runs):
-            known.append((Line2D([], [], ls="--", **gray), r"$\hat k(p)$ that GR uses"))
-        named = [*zip(*self.axes[2].get_legend_handles_labels(), strict=True)]
-        lines = [(Line2D([], [], ls=line, **gray), name) for name, line in RATES.items()]
-        lines.append((Line2D([], [], ls="--", color="0.3", lw=0.7), "a guess"))
-        for ax, entries in zip(self.axes, (shown, known, named, lines), strict=True):
-            place = {
-                "loc": "lower left",
-                "bbox_to_anchor": (0, 1),
-                "borderaxespad": 0.2,
-                "columnspacing": 0.9,
-            }
-            place |= {"handlelength": 1.4, "handletextpad": 0.5}
-            ax.legend(*zip(*entries, strict=True), ncols=len(entries), fontsize="small", **place)
+        """Draw the legends, each above its picture, where nothing moves."""
 
-    @staticmethod
-    def colors(runs: list[Run]) -> list[str]:
-        """Those of the methods; grey for the second of two runs that would look alike."""
-        found = [figures.style(run.config["method"])["color"] for run in runs]
-        return [*dict.fromkeys(found), "0.5"][: len(found)]
+        def line(label, style="-", width=1):
+            return Line2D([], [], ls=style, color="0.3", lw=width, label=label)
 
-    @staticmethod
-    def _k_hat(run: Run, epoch: int) -> np.ndarray:
-        config = run.config
-        method = methods.build("gr", len(run.classes), **config["params"])
-        used = method.at(methods.Step(max(epoch, 1), config["epochs"]))
-        return analysis.k_hat_logistic(P, used["w"], used["b"])
-
-    def _read_out(self, runs, found, epochs):
-        false, true = finding.GROUPS
-        head = (
-            "",
-            "epoch",
-            false,
-            true,
-            "Wasserstein distance",
-            "precision",
-            "recall",
-            "a guess",
-            "val mAP (%)",
+        looks = zip(unobserved.GROUPS, (figures.POSITIVE, figures.NEGATIVE), strict=True)
+        groups = [Patch(facecolor=color, alpha=0.6, label=name) for name, color in looks]
+        outline = [line(f"outline: {name}") for name in names_of(runs)[1:]]
+        is_gr = any(run.config["method"] == "gr" for run in runs)
+        k_hats = [line(r"$\hat k(p)$ that GR uses", "--")] * is_gr
+        rates = [line(name, style) for name, style in RATES.items()]
+        handles = (
+            [*groups, *outline],
+            [line("of all missing labels", ":"), *k_hats],
+            self.axes[2].get_legend_handles_labels()[0],
+            [*rates, line("a guess", "--", 0.7)],
         )
-        rows = []
-        for name, run, one, epoch in zip(names_of(runs), runs, found, epochs, strict=True):
-            n, rates = one.groups, one.rates(self.threshold.value)
-            hits = one.found[epoch]
-            above = int(hits["found"].iloc[int(np.abs(THRESHOLDS - self.threshold.value).argmin())])
-            values = {
-                "run": html.escape(name),
-                "epoch": str(epoch),
-                "false": f"{n[false]:,}",
-                "true": f"{n[true]:,}",
-                "distance": (one.distance[epoch], min(n.values())),
-                "precision": (rates["precision"][epoch], above),
-                "recall": (rates["recall"][epoch], n[false]),
-                "chance": (one.chance, sum(n.values())),
-                "map": f"{run.history['val_map'].iloc[epoch]:.1f}",
-            }
-            rows.append("".join(_cell(key, value) for key, value in values.items()))
-        cells = "".join(f"<th>{text}</th>" for text in head)
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        where = f"class {html.escape(self.class_name.value)}" if self.class_name.value else "all classes"
-        self.readout.value = (
-            f"<small>Missing labels of {where}; found are those with p &gt; {self.threshold.value:.2f}. "
-            "Buckets with few labels are faded.</small>"
-            f"<table style='border-spacing: 1em 0; text-align: left; font-size: 90%'><tr>{cells}</tr>{body}</table>"
-        )
-
-    # --- what the controls do ---
-
-    def _changed_runs(self, _):
-        with self.told(), self.at_once():
-            self._offer_classes()
-            last = max(last_epoch(run) for run in self.shown)
-            at_end = self.epoch.value == self.epoch.max
-            self.epoch.max = last
-            if at_end:
-                self.epoch.value = last
-
-    def _offer_classes(self):
-        """Classes that all shown runs have; the chosen one stays where it can."""
-        common = [name for name in self.shown[0].classes if all(name in run.classes for run in self.shown)]
-        options = [("all classes", NONE), *((name, name) for name in common)]
-        if options != list(self.class_name.options):
-            before = self.class_name.value
-            self.class_name.options = options
-            self.class_name.value = before if before in common else NONE
-
-    def _look_again(self):
-        with self.at_once():
-            self._measured.clear()
-            found, other = record.finished(self.root), self.list.other
-            self.list.replace(found, None, other if other in found else None)
+        for ax, entries in zip(self.axes, handles, strict=True):
+            ax.legend(handles=entries, ncols=len(entries), **LEGEND)
 
 
-def _cell(kind: str, value: str | tuple[float, int]) -> str:
-    """A text, or a number and of how many labels it is."""
-    if isinstance(value, str):
-        return cell(kind, value)
-    return cell(kind, or_undefined(*value, ".4f"), or_undefined(*value, ".8f"))
+def k_hat(run: Run, epoch: int) -> np.ndarray:
+    """Return the false-negative probability that a run of GR assumes over `P` in an epoch."""
+    config = run.config
+    method = methods.build("gr", len(run.classes), **config["params"])
+    used = method.at(methods.Step(max(epoch, 1), config["epochs"]))
+    return analysis.k_hat_logistic(P, used["w"], used["b"])

@@ -64,20 +64,24 @@ def predict(run: Run, dataset: Dataset, split: str, rows: Sequence[int]) -> np.n
     return expit(train.predict(model.to(device), inputs, device).astype(float))
 
 
-def summary(probs, full, observed) -> dict[str, float]:
-    """Of missing positives: `mean` probability, share `found` (above 0.5), and share `first`, above all negatives.
+def summary(probs, full, observed, known=None) -> dict[str, float]:
+    """Return of missing positives the `mean` probability and the shares `found` (above 0.5) and `first`.
+
+    `first` are those above all negatives of their image; equal scores do not count as above.
 
     Args:
-        probs, full, observed: (n, C). The negatives are those of the same image; equal scores do not count as above.
+        probs, full, observed: (n, C).
+        known: (n, C) bool, where the truth is known; the rest is left out. None = everywhere.
 
     Raises:
         ValueError: no positive is missing.
     """
-    probs, positive = np.asarray(probs), np.asarray(full) == 1
-    missing = positive & (np.asarray(observed) == 0)
+    probs, full = np.asarray(probs), np.asarray(full)
+    known = np.ones(full.shape, bool) if known is None else np.asarray(known)
+    missing = known & (full == 1) & (np.asarray(observed) == 0)
     if not missing.any():
         raise ValueError("no positive is missing: there is nothing to find")
-    above = probs > np.where(positive, -np.inf, probs).max(1, keepdims=True)
+    above = probs > np.where(known & (full == 0), probs, -np.inf).max(1, keepdims=True)
     rates = {"mean": probs, "found": probs > 0.5, "first": above}
     return {name: float(values[missing].mean()) for name, values in rates.items()}
 
@@ -86,6 +90,7 @@ def table(
     probs: Mapping[str, np.ndarray],
     full,
     observed=None,
+    known=None,
     *,
     images: Sequence[str],
     classes: Sequence[str],
@@ -97,6 +102,7 @@ def table(
     Args:
         probs: (n, C) by method.
         full, observed: (n, C); without `observed` nothing is annotated.
+        known: (n, C) bool, where the truth is known; the rest gets no bar. None = everywhere.
         images: n names.
         labels: bars an image, more if it has more true labels.
 
@@ -106,10 +112,12 @@ def table(
     """
     full, mean = np.asarray(full), np.mean(list(probs.values()), axis=0)
     annotated = np.zeros(full.shape, bool) if observed is None else np.asarray(observed) == 1
+    known = np.ones(full.shape, bool) if known is None else np.asarray(known)
     true = "positive" if observed is None else "missing"
     rows = []
     for n, image in enumerate(images):
         order = np.lexsort((-mean[n], -full[n], ~annotated[n]))  # the last key counts first
+        order = order[known[n, order]]
         for method, p in probs.items():
             for c in order[: max(labels, int(full[n].sum()))]:
                 kind = "annotated" if annotated[n, c] else true if full[n, c] else "negative"
@@ -169,18 +177,12 @@ class Rows:
         for ax in axes[-1, 1:]:
             ax.set_xlabel("predicted probability $p$")
 
-    def moving(self) -> list:
-        """The artists that `show` changes, titles of the columns excepted."""
-        names = [ax.yaxis for ax in self.axes[:, 1]]
-        bars = [bar for several in self.bars.values() for bar in several]
-        return [*self.images, *bars, *self.crosses.values(), *self.limits.values(), *names]
-
     def show(self, bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 0.5) -> None:
         """Show these images, no more than there are rows; rows that are left stay empty. Arguments of `draw`."""
         images, methods = (list(dict.fromkeys(bars[name])) for name in ("image", "method"))
         own = dict(iter(bars.groupby(["image", "method"], sort=False)))
         for ax, method in zip(self.axes[0, 1:], methods, strict=False):
-            if ax.get_title() != (title := figures.METHOD_LABELS.get(method, method)):
+            if ax.get_title() != (title := figures.label(method)):
                 ax.set_title(title)
         for n in range(len(self.axes)):
             there = n < len(images)

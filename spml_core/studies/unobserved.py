@@ -60,9 +60,11 @@ def draw_histogram(ax, table: pd.DataFrame, **look) -> dict:
 
 
 def draw_buckets(ax, bins: analysis.Buckets, min_count: int = 0, **look) -> list:
-    """Share of false negatives by predicted probability, with its interval; bins below `min_count` labels are faded.
+    """Draw the share of false negatives by predicted probability, with its interval; sparse bins are faded.
 
-    Returns the two `ErrorbarContainer`s, which `move_buckets` takes to other bins; `look` is of `ax.errorbar`.
+    Args:
+        min_count: bins with fewer missing labels are sparse.
+        look: of `ax.errorbar`.
     """
     options = {"fmt": "o", "ms": 2.5, "lw": 0.6, "color": "0.25"} | look
     drawn = [
@@ -71,13 +73,6 @@ def draw_buckets(ax, bins: analysis.Buckets, min_count: int = 0, **look) -> list
     ]
     ax.set(xlabel="predicted probability $p$", ylabel="FN / (FN + TN)")
     return drawn
-
-
-def move_buckets(drawn: list, bins: analysis.Buckets, min_count: int = 0) -> None:
-    """Let what `draw_buckets` has drawn show other bins."""
-    for (line, _, (bars,)), (x, y, (below, above)) in zip(drawn, _dots(bins, min_count), strict=True):
-        line.set_data(x, y)
-        bars.set_segments(np.stack([x, y - below, x, y + above], axis=1).reshape(-1, 2, 2))
 
 
 def _dots(bins: analysis.Buckets, min_count: int) -> list[tuple]:
