@@ -36,7 +36,7 @@ def root(tmp_path_factory):
     for method, epochs in (("an", 2), ("gr", 2), ("bce", 2), ("em", 3)):
         trained = run(Experiment(method=method, data=SIZES, epochs=epochs), root, progress=False)
         if method in ("an", "gr"):
-            around = landscape.Around(trained, root / "landscapes", num_images=16)
+            around = landscape.Neighbourhood(trained, root / "landscapes", num_images=16)
             around.surface(ALPHAS, progress=False)
     return root
 
@@ -302,7 +302,7 @@ def test_surfaces_are_called_by_what_differs(root, runs, tmp_path):
     assert names == ["AN, seed 0 (digits)", "GR, seed 0 (digits)"]
     copied = shutil.copytree(folder, tmp_path / "landscapes")  # the runs are elsewhere
     assert [surface.name for surface in landscape_viewer(copied).surfaces] == names
-    around = landscape.Around(runs["an"], copied, num_images=8)
+    around = landscape.Neighbourhood(runs["an"], copied, num_images=8)
     around.surface(ALPHAS, progress=False)
     (fewer,) = {*copied.glob("*-an-*")} - {copied / file.name for file in folder.iterdir()}
     shutil.copy(fewer, fewer.with_name(f"{runs['an'].path.name}-surface-again.safetensors"))
@@ -342,7 +342,7 @@ def test_viewer_of_surfaces_with_a_hole(root):
 
 
 def test_viewer_takes_surfaces_only(root, runs):
-    lines = landscape.Around(runs["an"], root / "lines", num_images=8).line([-1.0, 0.0, 1.0], progress=False)
+    lines = landscape.Neighbourhood(runs["an"], root / "lines", num_images=8).line([-1.0, 0.0, 1.0], progress=False)
     with pytest.raises(ValueError, match="'an' are lines"):
         landscape_viewer(surfaces={"an": lines})
     with pytest.raises(ValueError, match="use one of own, full_bce"):

@@ -135,9 +135,6 @@ def test_lines_of_a_quadratic_are_exact():
         expected = 2 * np.sqrt(2 * 0.1 / (d @ hessian @ d))
         assert landscape.width(STEPS, row, 0.1) == pytest.approx(expected, rel=1e-9)
         assert landscape.mean_rise(STEPS, row, 0.6) == pytest.approx(0.6**2 * (d @ hessian @ d) / 2)
-    mean, low, high = line.band("loss")
-    np.testing.assert_allclose(mean, line.values["loss"].mean(0))
-    assert (low <= mean).all() and (mean <= high).all()
     table = line.frame()
     assert (
         len(table) == 27
@@ -158,8 +155,6 @@ def test_surface_of_a_quadratic_is_exact():
     assert table.loc[5 * 2 + 3, ["alpha", "beta", "loss"]].tolist() == pytest.approx(
         [STEPS[2], STEPS[5], expected[2, 3]]
     )
-    with pytest.raises(ValueError, match="this is a surface"):
-        surface.band("loss")
 
 
 def test_curvature_of_a_quadratic_is_exact():
@@ -305,14 +300,7 @@ def test_what_is_not_finite_is_a_hole():
     line = landscape.line(problem, STEPS, [step, {"weight": -2 * torch.ones(2, 3)}])
     assert np.isnan(line.values["cliff"][0]).tolist() == (STEPS > 0.3).tolist()
     assert line.values["cliff"][1, 8] == 1 and line.meta["directions"] == ["given 0", "given 1"]
-    assert line.band("cliff")[0].tolist() == [1] * 9
-
-
-def test_an_all_hole_column_has_no_band():
-    problem, _ = quadratic()
-    problem = landscape.Problem(problem.model, problem.inputs, {"none": lambda z, rows: z.sum() * torch.nan})
-    line = landscape.line(problem, STEPS)
-    assert all(np.isnan(part).all() for part in line.band("none"))
+    assert line.frame().groupby("alpha")["cliff"].mean().tolist() == [1] * 9
 
 
 # Files.

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def random_direction(model: nn.Module, seed: int) -> dict[str, Tensor]:
-    """A filter-normalised Gaussian direction (Li et al., 2018, section 4): tensors by parameter name.
+    """Return a filter-normalised Gaussian direction (Li et al., 2018, section 4): tensors by parameter name.
 
     Each filter (a slice of the first axis: the weights of one output) gets the norm of the model's own filter. So a
     step of 1 is as large as the weights, whatever their scale, which batch normalisation leaves free. Tensors of one
@@ -34,7 +34,7 @@ def random_direction(model: nn.Module, seed: int) -> dict[str, Tensor]:
 
 
 def resolve(model: nn.Module, directions) -> list[dict[str, Tensor]]:
-    """Seeds become random directions; directions given as tensors are checked.
+    """Return random directions for seeds, and directions given as tensors checked.
 
     Raises:
         ValueError: a given direction names no parameter or has another shape.

@@ -1,15 +1,28 @@
-"""How flat a minimum is, from a line or a surface. Exact for a quadratic loss whose minimum is the centre."""
+"""How flat a minimum is: width and rise of a line or a surface, and the curvature of the loss at the minimum.
+
+All of them are exact for a quadratic loss whose minimum is the centre, but for the estimated trace of a large Hessian.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-from scipy.interpolate import RectBivariateSpline, RegularGridInterpolator, make_interp_spline
+import torch
+from scipy.interpolate import RegularGridInterpolator
+from scipy.sparse.linalg import eigsh
+from torch import nn
+from tqdm.auto import tqdm
+
+from spml_core.landscape.problem import Problem
 
 ANGLES = 64  # at which a circle is sampled
+DENSE = 256  # up to so many parameters the whole Hessian is computed
+BASIS = 10  # Lanczos vectors before accuracy is looked at; half of the 20 of ARPACK are spent past 0.01
 
 
 def width(alphas, values, delta: float) -> float:
-    """Length of the interval around 0 in which the loss stays within `delta` of its value at 0.
+    """Return the length of the interval around 0 in which the loss stays within `delta` of its value at 0.
 
     Between two steps the square root of the rise is interpolated, which is straight for a quadratic.
 
@@ -24,25 +37,28 @@ def width(alphas, values, delta: float) -> float:
     """
     if not delta > 0:
         raise ValueError(f"delta must be > 0, got {delta}")
-    alphas, values, centre = _line(alphas, values)
+    alphas, values = np.asarray(alphas, float), np.asarray(values, float)
+    if alphas.shape != values.shape or alphas.ndim != 1 or not (np.diff(alphas) > 0).all():
+        raise ValueError(f"alphas {alphas.shape} must increase and fit the values {values.shape} of one line")
+    centre = int(np.abs(alphas).argmin())
+    if abs(alphas[centre]) > 1e-9 or np.isnan(values[centre]):
+        raise ValueError("the line needs a finite loss at alpha = 0: take an odd number of steps, e.g. 51")
     rise = values - values[centre]
-    right = _crossing(alphas[centre:], rise[centre:], delta)
-    left = _crossing(-alphas[centre::-1], rise[centre::-1], delta)
-    return left + right
+    return _crossing(alphas[centre:], rise[centre:], delta) + _crossing(
+        -alphas[centre::-1], rise[centre::-1], delta
+    )
 
 
 def _crossing(steps: np.ndarray, rise: np.ndarray, delta: float) -> float:
     above = np.flatnonzero(~(rise <= delta))  # a hole ends the search too
     if not len(above) or np.isnan(rise[above[0]]):
         return np.nan
-    n = above[0]
-    low, high = np.sqrt(np.maximum(rise[n - 1 : n + 1], 0))
-    share = (np.sqrt(delta) - low) / (high - low)
-    return float(steps[n - 1] + share * (steps[n] - steps[n - 1]))
+    ends = slice(above[0] - 1, above[0] + 1)
+    return float(np.interp(np.sqrt(delta), np.sqrt(np.maximum(rise[ends], 0)), steps[ends]))
 
 
 def mean_rise(alphas, values, radius: float, betas=None) -> float:
-    """Mean rise of the loss at a distance from the centre: over both sides of a line, or a circle on a surface.
+    """Return the mean rise of the loss at a distance from the centre: on both sides of a line, or around a circle.
 
     Interpolated by cubic splines; linearly where there are holes, since a spline would spread them.
 
@@ -57,7 +73,7 @@ def mean_rise(alphas, values, radius: float, betas=None) -> float:
     Raises:
         ValueError: the radius leaves the steps, or there is no value at the centre.
     """
-    axes = [np.asarray(alphas, float)] if betas is None else [np.asarray(a, float) for a in (alphas, betas)]
+    axes = [np.asarray(axis, float) for axis in (alphas, betas) if axis is not None]
     values = np.asarray(values, float)
     inside = min(min(-axis[0], axis[-1]) for axis in axes)
     if not 0 < radius <= inside:
@@ -65,31 +81,106 @@ def mean_rise(alphas, values, radius: float, betas=None) -> float:
             f"radius must be in (0, {inside:g}], as far as the steps go on every side; got {radius}"
         )
     angle = np.arange(ANGLES) * 2 * np.pi / ANGLES
-    points = radius * (
-        np.array([[-1.0], [1.0]]) if betas is None else np.stack([np.cos(angle), np.sin(angle)], 1)
-    )
+    circle = [[-1.0], [1.0]] if betas is None else np.stack([np.cos(angle), np.sin(angle)], 1)
     # Rounding must not carry a point past the last step.
-    points = np.clip(points, [axis[0] for axis in axes], [axis[-1] for axis in axes])
-    found = _interpolate(axes, values, np.vstack([points, np.zeros(len(axes))]))
-    around, centre = found[:-1], found[-1]
+    points = np.clip(radius * np.array(circle), [axis[0] for axis in axes], [axis[-1] for axis in axes])
+    spline = np.isfinite(values).all() and min(values.shape) >= 4
+    # "cubic_legacy" solves for the spline directly, "cubic" iteratively to 1e-5.
+    height = RegularGridInterpolator(axes, values, "cubic_legacy" if spline else "linear")
+    centre = height(np.zeros((1, len(axes)))).item()
     if np.isnan(centre):
         raise ValueError("the loss at the centre is a hole: there is no rise from it")
-    return float(around.mean() - centre)
+    return float(height(points).mean() - centre)
 
 
-def _interpolate(axes: list[np.ndarray], values: np.ndarray, points: np.ndarray) -> np.ndarray:
-    if not np.isfinite(values).all() or min(values.shape) < 4:
-        return RegularGridInterpolator(axes, values)(points)
-    if values.ndim == 1:
-        return make_interp_spline(axes[0], values)(points[:, 0])
-    return RectBivariateSpline(*axes, values).ev(*points.T)
+@dataclass(frozen=True)
+class Curvature:
+    """Curvature of one loss, with respect to all trainable parameters.
+
+    Attributes:
+        top: (k,) the largest eigenvalues, descending.
+        trace: of the Hessian.
+        trace_error: its standard error; 0 where it is exact, NaN from a single vector.
+        num_parameters: P, so that trace / P is the mean eigenvalue.
+    """
+
+    top: np.ndarray
+    trace: float
+    trace_error: float
+    num_parameters: int
 
 
-def _line(alphas, values) -> tuple[np.ndarray, np.ndarray, int]:
-    alphas, values = np.asarray(alphas, float), np.asarray(values, float)
-    if alphas.shape != values.shape or alphas.ndim != 1 or not (np.diff(alphas) > 0).all():
-        raise ValueError(f"alphas {alphas.shape} must increase and fit the values {values.shape} of one line")
-    centre = int(np.abs(alphas).argmin())
-    if abs(alphas[centre]) > 1e-9 or np.isnan(values[centre]):
-        raise ValueError("the line needs a finite loss at alpha = 0: take an odd number of steps, e.g. 51")
-    return alphas, values, centre
+def curvature(
+    problem: Problem,
+    loss: str | None = None,
+    *,
+    k: int = 1,
+    num_vectors: int = 16,
+    tol: float = 1e-3,
+    seed: int = 0,
+    progress: bool = True,
+) -> Curvature:
+    """Return the largest eigenvalues (Lanczos) and the trace (Hutchinson) of a loss's Hessian, batch norm frozen.
+
+    A method's loss stops the gradient through k and v, through pseudo-labels and the like; the Hessian is that of the
+    loss in which these are constants with the values they have here. Unlike a landscape it covers biases and
+    normalisation too, and it depends on the scale of the weights, which batch normalisation leaves free.
+
+    Args:
+        loss: name of one of the problem's losses; None = the only one.
+        k: how many eigenvalues.
+        num_vectors: random sign vectors for the trace.
+        tol: relative accuracy of the eigenvalues.
+
+    Raises:
+        ValueError: unknown loss, more eigenvalues than parameters, or no vectors.
+    """
+    from curvlinops import HessianLinearOperator, hutchinson_trace
+
+    names = list(problem.losses)
+    if loss not in (names if len(names) > 1 else [*names, None]):
+        raise ValueError(f"name the loss: one of {', '.join(names)}; got {loss!r}")
+    problem = problem.copy()
+    parameters = [p for p in problem.model.parameters() if p.requires_grad]
+    size = sum(p.numel() for p in parameters)
+    if not 1 <= k <= size:
+        raise ValueError(f"k must be in [1, {size}], the number of parameters; got {k}")
+    if num_vectors < 1:
+        raise ValueError(f"num_vectors must be at least 1, for an estimate of the trace; got {num_vectors}")
+    rows = torch.arange(len(problem.inputs), device=problem.inputs.device)
+    batches = [(problem.inputs[part], part) for part in rows.split(problem.batch_size)]
+    mean = _Mean(problem.losses[loss or names[0]])
+    fixed = {"check_deterministic": False, "num_data": len(rows)}
+    hessian = HessianLinearOperator(problem.model, mean, parameters, batches, **fixed)
+    with tqdm(desc="curvature", unit="pass", leave=False, disable=None if progress else True) as bar:
+
+        def show(*_) -> None:
+            bar.update()
+
+        problem.model.register_forward_hook(show)
+        if size <= DENSE:
+            matrix = (hessian @ torch.eye(size, dtype=hessian.dtype, device=hessian.device)).double()
+            eigenvalues = torch.linalg.eigvalsh((matrix + matrix.T) / 2).cpu().numpy()[::-1]
+            return Curvature(eigenvalues[:k], float(matrix.trace()), 0.0, size)
+        start, basis = np.random.default_rng(seed).normal(size=size), min(size, max(BASIS, 2 * k + 1))
+        options = {"v0": start, "ncv": basis, "tol": tol, "return_eigenvectors": False}
+        top = eigsh(hessian.to_scipy(), k, which="LA", **options)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            # One by one, since their spread is the error of the mean.
+            samples = [hutchinson_trace(hessian, 1).item() for _ in range(num_vectors)]
+    error = np.std(samples, ddof=1) / np.sqrt(num_vectors) if num_vectors > 1 else np.nan
+    return Curvature(np.sort(top)[::-1], float(np.mean(samples)), float(error), size)
+
+
+class _Mean(nn.Module):
+    """A loss as curvlinops takes it: a module with the reduction it stands for."""
+
+    reduction = "mean"
+
+    def __init__(self, loss):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, logits, rows):
+        return self.loss(logits, rows)

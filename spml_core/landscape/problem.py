@@ -1,11 +1,11 @@
-"""What is looked at: a model, images, and the losses of its logits."""
+"""What a landscape is computed of: a model, images, and the losses of its logits."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,17 +54,17 @@ class Problem:
             raise ValueError("no inputs given: a loss needs at least one image")
 
     def copy(self) -> Problem:
-        """A copy whose model, in evaluation mode, and losses may be changed; the inputs are shared."""
+        """Return a copy whose model, in evaluation mode, and losses may be changed; the inputs are shared."""
         model, losses = copy.deepcopy((self.model, dict(self.losses)))
         if self.inputs.ndim == 4:
             model = model.to(memory_format=torch.channels_last)  # convolutions take 15 % less time on a CPU
-        return Problem(model.eval(), self.inputs, losses, self.batch_norm, self.batch_size, self.note)
+        return replace(self, model=model.eval(), losses=losses)
 
     @torch.no_grad()
     def values(self) -> dict[str, float]:
-        """Each loss at the model's weights; NaN where it is not finite. Recalibration changes the model: see `copy`."""
+        """Return each loss at the model's weights; NaN where it is not finite. Recalibration changes the model: `copy` it."""
         batches = self.inputs.split(self.batch_size)
-        if self.batch_norm == "recalibrated":
+        if self.batch_norm == "recalibrated":  # torch's `update_bn` would switch on dropout, too
             layers = [m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
             for layer in layers:
                 layer.reset_running_stats()
@@ -133,7 +133,7 @@ def of_run(
     device: str = "cpu",
     cache: str | Path | None = None,
 ) -> Problem:
-    """The problem of a finished run: its best weights on training images, "own" loss and "full_bce".
+    """Return the problem of a finished run: its best weights on training images, "own" loss and "full_bce".
 
     Args:
         num_images: drawn from the training set by `seed`, the same for every method; fewer if there are fewer.

@@ -23,14 +23,14 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def around(trained, tmp_path):
-    return lambda **options: landscape.Around(trained, tmp_path, **{"num_images": 32} | options)
+    return lambda **options: landscape.Neighbourhood(trained, tmp_path, **{"num_images": 32} | options)
 
 
 def test_second_time_nothing_is_computed(around, monkeypatch):
     first = around()
     quick = {"num_vectors": 2, "tol": 0.1}
     found = first.line(STEPS), first.surface(STEPS), first.curvature("own", progress=False, **quick)
-    monkeypatch.setattr("spml_core.landscape.stored.of_run", None)
+    monkeypatch.setattr("spml_core.landscape.neighbourhood.of_run", None)
     again = around()
     for before, after in zip(found, (again.line(STEPS), again.surface(STEPS)), strict=False):
         assert before.meta == after.meta
@@ -51,7 +51,7 @@ def test_interrupted_surface_goes_on(around, tmp_path, monkeypatch):
     whole = around().surface(STEPS, progress=False)
     (file,) = tmp_path.glob("*-surface-*.safetensors")
     file.unlink()
-    real, calls = landscape.sweep._values_at, []
+    real, calls = landscape.surfaces._values_at, []
 
     def stops(*args):
         calls.append(1)
@@ -59,7 +59,7 @@ def test_interrupted_surface_goes_on(around, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(landscape.sweep, "_values_at", stops)
+    monkeypatch.setattr(landscape.surfaces, "_values_at", stops)
     with pytest.raises(KeyboardInterrupt):
         around().surface(STEPS, chunk=5, progress=False)
     assert file.exists()
@@ -96,7 +96,7 @@ def test_it_takes_as_many_threads_as_the_training_did(around, monkeypatch):
         return inner
 
     for name in ("line", "surface", "curvature"):
-        monkeypatch.setattr(landscape.stored, name, noting(getattr(landscape.stored, name)))
+        monkeypatch.setattr(landscape.neighbourhood, name, noting(getattr(landscape.neighbourhood, name)))
     with threads(3):
         one = around(num_images=16)
         one.line(STEPS), one.surface(STEPS), one.curvature("own", num_vectors=2, tol=0.1)
