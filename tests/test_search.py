@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from test_runs import paint
 from spml_core import search, train
 from spml_core.cli import main
 from spml_core.runs import locks, protocol
-from spml_core.search import Space, read, space
+from spml_core.search import Space, read, space, study
 
 GRID = {"lr": [1e-3, 1e-2], "params.alpha": [0.1, 0.4]}
 
@@ -199,7 +200,8 @@ def test_what_the_file_fixes_is_not_changed_by_a_sweep(plan, fixed):
     before = copy.deepcopy(fixed | {"params": {"w": [0, 2]}, "method": "gr"})
     ends = {"ends": [{"params.w.1": 5, "params.b": [1, 2]}, {"params.w.1": 9}], "data.size": [16, 18]}
     found = plan(experiment=copy.deepcopy(before), space=ends)
-    every = [found.fields(chosen) for chosen in found.combinations()]
+    product = itertools.product(*found.space.values())
+    every = [found.fields(dict(zip(found.space, chosen, strict=True))) for chosen in product]
     assert sorted((f["params"]["w"][1], f["params"].get("b"), f["data"]["size"]) for f in every) == [
         (5, [1, 2], 16), (5, [1, 2], 18), (9, None, 16), (9, None, 18)]  # fmt: skip
     assert found.experiment == before
@@ -208,9 +210,30 @@ def test_what_the_file_fixes_is_not_changed_by_a_sweep(plan, fixed):
 def test_part_of_a_grid_is_random_and_always_the_same(plan):
     wide = plan(space={"lr": [0.1, 0.2, 0.3, 0.4], "batch_size": [1, 2, 3]}, trials=5)
     assert wide.budget == 5 and plan(trials=9).budget == 4
-    assert wide.combinations() == wide.combinations()
-    first = wide.combinations()[:5]
+    first = asked(wide, 5)
+    assert first == asked(wide, 5)
     assert len({one["lr"] for one in first}) > 2 and len({one["batch_size"] for one in first}) > 1
+
+
+def test_a_repeated_trial_takes_the_place_of_no_other_in_part_of_a_grid(plan):
+    wide = plan(space={"lr": [0.1, 0.2, 0.3, 0.4], "batch_size": [1, 2, 3]})
+    assert asked(wide, 5, interrupt=(0, 2, 3)) == asked(wide, 5)
+
+
+def asked(wide, number, interrupt=()):
+    """Return what a grid tries first; `interrupt`: trials that are begun, given up and repeated."""
+    kept = optuna.create_study(sampler=study._Grid(wide))
+    for n in range(number + len(interrupt)):
+        trial = kept.ask()
+        if n not in interrupt:  # else it is killed before anything is drawn, or after
+            wide.suggest(trial)
+            kept.tell(trial, 0.0)
+        elif n:
+            wide.suggest(trial)
+        with study._quiet():
+            study._repeat_interrupted(kept, shared=False)
+    done = [t for t in kept.trials if t.state.name == "COMPLETE"]
+    return sorted((t.params for t in done), key=lambda params: tuple(params.values()))
 
 
 # --- the search ---
@@ -242,14 +265,14 @@ def test_grid(plan, tmp_path, trained):
 def test_validation_alone_chooses(plan, tmp_path, monkeypatch):
     """No test result is read before the choice."""
     seen = []
-    summary = search.Run.summary.fget
+    summary = study.Run.summary.fget
 
     class Watched(dict):
         def __getitem__(self, name):
             seen.append(name)
             return super().__getitem__(name)
 
-    monkeypatch.setattr(search.Run, "summary", property(lambda run: Watched(summary(run))))
+    monkeypatch.setattr(study.Run, "summary", property(lambda run: Watched(summary(run))))
     search.search(plan(), root=tmp_path, progress=False)
     assert set(seen) == {"val_map"}
 
@@ -379,7 +402,7 @@ def test_loses_a_worker(plan, tmp_path, monkeypatch):
             yield n, OSError("a worker is gone") if n == 1 else function(item)
 
     with monkeypatch.context() as patch:
-        patch.setattr(search, "outcomes", lose_the_second)
+        patch.setattr(study, "outcomes", lose_the_second)
         with pytest.raises(RuntimeError, match=r"1 of 4 trials were lost .*a worker is gone"):
             search.search(plan(), root=tmp_path, progress=False)
     assert [t.state.name for t in trials(tmp_path)].count("COMPLETE") == 3
@@ -411,7 +434,7 @@ def test_goes_on_after_an_interruption(plan, tmp_path, monkeypatch, sampler, tri
     assert len(complete(tmp_path)) == 2 and len(interrupted) == 1
     found = search.search(wanted, root=tmp_path, progress=False)
     assert found.counts == {"complete": 4, "pruned": 0, "failed": 0}
-    repeated = [t for t in trials(tmp_path) if t.user_attrs.get("repeats") == interrupted[0].number]
+    repeated = [t for t in trials(tmp_path) if t.system_attrs.get("failed_trial") == interrupted[0].number]
     assert [t.params for t in repeated] == [interrupted[0].params]
     assert len(set(complete(tmp_path))) == 4
     search.search(wanted, root=tmp_path, progress=False)
@@ -446,21 +469,18 @@ def test_without_a_terminal_a_line_tells_how_far_it_is(plan, tmp_path, capsys):
     ]
 
 
-def test_a_trial_left_running_is_repeated(plan, tmp_path, monkeypatch):
+def test_a_trial_left_running_is_repeated(plan, tmp_path):
     """As kill -9 leaves it: begun, never ended."""
-    with monkeypatch.context() as patch:
-        patch.setattr(search, "_trial", lambda number, *, space, storage, root: None)
-        patch.setattr(search, "_show", lambda bar, study: 4)  # make none
-        with pytest.raises(ValueError, match="none of 4"):
-            search.search(plan(), root=tmp_path, progress=False)
-    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "search" / "small.journal"))
-    study = optuna.load_study(study_name="small", storage=optuna.storages.JournalStorage(backend))
-    left = study.ask()
-    plan().suggest(left)
-    assert [t.state.name for t in study.trials] == ["RUNNING", *["WAITING"] * 3]
+    (tmp_path / "search").mkdir()
+    with study._quiet():
+        kept = study._open(plan(), str(tmp_path / "search" / "small.journal"))
+        plan().suggest(kept.ask())
+    assert [t.state.name for t in kept.trials] == ["RUNNING"]
     search.search(plan(), root=tmp_path, progress=False)
     assert len(set(complete(tmp_path))) == 4
-    assert [t.user_attrs for t in trials(tmp_path)][4:] == [{"repeats": 0}]
+    assert [t.system_attrs["failed_trial"] for t in trials(tmp_path) if "failed_trial" in t.system_attrs] == [
+        0
+    ]
 
 
 def test_database(plan, tmp_path, trained, monkeypatch):
@@ -476,14 +496,14 @@ def test_database(plan, tmp_path, trained, monkeypatch):
 def test_machines_that_share_a_database_do_not_exceed_the_trials(plan, tmp_path, monkeypatch):
     """The other one finishes while we are at it."""
     url = f"sqlite:///{tmp_path}/base.db"
-    other = functools.partial(search._trial, space=plan(), storage=url, root=tmp_path)
-    mine = search._trial
+    other = functools.partial(study._trial, space=plan(), storage=url, root=tmp_path)
+    mine = study._trial
 
     def both(number, **options):
         mine(number, **options)
         other(number + 100)
 
-    monkeypatch.setattr(search, "_trial", both)
+    monkeypatch.setattr(study, "_trial", both)
     found = search.search(plan(), root=tmp_path, storage=url, progress=False)
     assert found.counts == {"complete": 4, "pruned": 0, "failed": 0}
 
@@ -491,14 +511,13 @@ def test_machines_that_share_a_database_do_not_exceed_the_trials(plan, tmp_path,
 def test_a_silent_machine_is_given_up(plan, tmp_path, monkeypatch):
     """Its trial is repeated once it was not heard of for a while; until then nobody takes it."""
     url = f"sqlite:///{tmp_path}/base.db"
-    monkeypatch.setattr(search, "HEARTBEAT", 1)
-    with search._quiet(), pytest.warns(UserWarning, match="Heartbeat"):
-        study = search._open(plan(), url)
-        search._enqueue_grid(study, plan())
-        left = study.ask()
+    monkeypatch.setattr(study, "HEARTBEAT", 1)
+    with study._quiet(), pytest.warns(UserWarning, match="Heartbeat"):
+        kept = study._open(plan(), url)
+        left = kept.ask()
         plan().suggest(left)
-        study._storage.record_heartbeat(left._trial_id)  # as `optimize` does
-    monkeypatch.setattr(search, "POLL", 0.1)
+        kept._storage.record_heartbeat(left._trial_id)  # as `optimize` does
+    monkeypatch.setattr(study, "POLL", 0.1)
     found = search.search(plan(), root=tmp_path, storage=url, progress=False)
     assert found.counts["complete"] == 4
 

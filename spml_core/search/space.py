@@ -12,19 +12,27 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 import json
-import random
-import re
+import math
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PositiveInt,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
-from spml_core import methods, words
+from spml_core import methods
 from spml_core.paths import locate
 from spml_core.runs import Experiment
+from spml_core.words import did_you_mean, read_yaml
 
 SHIPPED = Path(__file__).parent / "spaces"
 _FIELDS = [f.name for f in dataclasses.fields(Experiment) if f.name != "seed"]
@@ -46,8 +54,15 @@ class Range(BaseModel):
         return self
 
 
+def _kind(domain) -> str:
+    return "range" if isinstance(domain, dict | Range) else "choices"
+
+
+Domain = Annotated[Annotated[Range, Tag("range")] | Annotated[list, Tag("choices")], Discriminator(_kind)]
+
+
 class Space(BaseModel):
-    """What a file says.
+    """The content of a search file.
 
     Args:
         name: of the study and its files; the name of the file if it says nothing.
@@ -66,7 +81,7 @@ class Space(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str = Field(pattern=r"^[\w.-]+$")
     experiment: dict[str, Any] = {}
-    space: dict[str, Range | list] = Field(min_length=1)
+    space: dict[str, Domain] = Field(min_length=1)
     sampler: Literal["grid", "tpe"] = "tpe"
     trials: PositiveInt | None = None
     seeds: PositiveInt = 1
@@ -91,23 +106,26 @@ class Space(BaseModel):
         """Trials to be made."""
         if self.sampler == "tpe":
             return self.trials or 40
-        return min(self.trials or len(self.combinations()), len(self.combinations()))
+        combinations = math.prod(map(len, self.choices.values()))
+        return min(self.trials or combinations, combinations)
 
-    def combinations(self) -> list[dict]:
-        """Of a grid: every combination, in an order that is random and always the same."""
-        names, domains = zip(*self.space.items(), strict=True)
-        every = [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*domains)]
-        random.Random(0).shuffle(every)
-        return every
+    @property
+    def choices(self) -> dict[str, dict]:
+        """The choices by name and by what Optuna stores of each: a plain value, or JSON."""
+        return {
+            name: {v if isinstance(v, bool | int | float | str | None) else json.dumps(v): v for v in domain}
+            for name, domain in self.space.items()
+            if isinstance(domain, list)
+        }
 
     def probes(self) -> list[dict]:
-        """Configurations among which each choice and each end of a range occurs."""
+        """Return configurations among which each choice and each end of a range occurs."""
         ends = {n: [d.low, d.high] if isinstance(d, Range) else d for n, d in self.space.items()}
         first = {name: values[0] for name, values in ends.items()}
         return [first] + [first | {name: value} for name, values in ends.items() for value in values[1:]]
 
     def fields(self, chosen: dict) -> dict:
-        """Of an experiment, with `chosen` values of the space; what the file fixes is left as it is."""
+        """Return fields of an experiment with `chosen` values of the space; what the file fixes is left as it is."""
         fields = copy.deepcopy(self.experiment)
         for name, value in chosen.items():
             for path, part in value.items() if isinstance(value, dict) else [(name, value)]:
@@ -116,22 +134,18 @@ class Space(BaseModel):
         return fields
 
     def suggest(self, trial) -> dict:
-        """The values that Optuna chooses for a trial."""
+        """Return the values that Optuna chooses for a trial."""
         for name, domain in self.space.items():
             if isinstance(domain, Range):
                 trial.suggest_float(name, domain.low, domain.high, log=domain.log)
             else:
-                trial.suggest_categorical(name, [label(value) for value in domain])
+                trial.suggest_categorical(name, list(self.choices[name]))
         return self.values(trial.params)
 
     def values(self, params: dict) -> dict:
-        """The values that a trial's `params` stand for."""
-        labels = {
-            name: {label(value): value for value in domain}
-            for name, domain in self.space.items()
-            if isinstance(domain, list)
-        }
-        return {name: labels[name][value] if name in labels else value for name, value in params.items()}
+        """Return the values that a trial's `params` stand for."""
+        choices = self.choices
+        return {name: choices[name][value] if name in choices else value for name, value in params.items()}
 
     def check(self) -> None:
         """Raise ValueError if a choice cannot be trained, as far as can be said without the data."""
@@ -156,9 +170,8 @@ def read(file: str | Path, changes: dict | None = None, name: str | None = None)
     if not path.is_file():
         path = SHIPPED / f"{file}.yaml"
     if not path.is_file():
-        near = _near(str(file), shipped())
-        raise ValueError(f"no search file {file}{near} Those of the package are {_listed(shipped())}")
-    content = load_yaml(path)
+        raise ValueError(f"no search file {file}{_meant(str(file), shipped(), 'Those of the package are')}")
+    content = _mapping(path)
     if "space" not in content and set(content) & set(_FIELDS) and not set(content) - set(_FIELDS):
         raise ValueError(
             f"{path} is a preset, the fields of one experiment: `spml train --preset {file}`. A search file puts them "
@@ -170,76 +183,52 @@ def read(file: str | Path, changes: dict | None = None, name: str | None = None)
     try:
         return Space(**content)
     except ValidationError as error:
-        said = dict.fromkeys(_told(e, content) for e in error.errors())
-        raise ValueError(f"{path}: {'; '.join(text for text in said if text)}") from None
+        raise ValueError(f"{path}: {'; '.join(map(_reason, error.errors()))}") from None
 
 
-def _told(error: dict, content: dict) -> str:
-    """One of pydantic's errors in the words of the file: field, what is wrong, what is allowed, the nearest name."""
+def _reason(error: dict) -> str:
+    """Return one of pydantic's errors in the words of the file: field, what is wrong, what is allowed."""
     kind, got = error["type"], error["input"]
-    where = [str(part) for part in error["loc"] if "Range" not in str(part) and part != "list[any]"]
-    place = ".".join(where[:2])
-    if where[:1] == ["space"] and len(where) > 1:  # choices or a range: pydantic says why it is neither
-        domain = content["space"].get(where[1])
-        if not isinstance(domain, dict):
-            return f"{place} is {domain!r}: give a list of choices, or {{low: 1e-4, high: 1e-1, log: true}}"
-        if "list[any]" in error["loc"]:
-            return ""
-    known = tuple(Range.model_fields) if len(where) == 3 else tuple(Space.model_fields)
-    match kind:
-        case "extra_forbidden":
-            of = place if len(where) == 3 else "a search"
-            return f"no field {where[-1]!r} of {of}{_near(where[-1], known)} There are {_listed(known)}"
+    parents = [str(part) for part in error["loc"] if part not in ("range", "choices")]
+    place, last = ".".join(parents), parents[-1] if parents else ""
+    owner, known = ".".join(parents[:-1]), Range.model_fields if len(parents) > 2 else Space.model_fields
+    match kind.split("_")[0]:
+        case "extra":
+            return f"no field {last!r} of {owner or 'a search'}{_meant(last, known)}"
         case "missing":
-            return f"{place if len(where) == 3 else 'the file'} does not say {where[-1]!r}"
-        case "literal_error":
-            known = get_args(Space.model_fields[where[-1]].annotation)
-            return f"{place} is {got!r}{_near(str(got), known)} Use {' or '.join(known)}"
-        case "dict_type":
-            example = "{lr: [1e-3, 1e-4]}" if where == ["space"] else "{lr: 1e-3}"
-            return f"{place} is {got!r}: give names and values, such as {example}"
-        case "string_pattern_mismatch" | "string_type":
-            return f"{place} is {got!r}: use letters, digits, dots, - and _"
-        case "too_short":
-            return "space is empty: name what is tried, such as {lr: [1e-3, 1e-4]}"
-        case "value_error":
+            return f"{owner or 'the file'} does not say {last!r}"
+        case "value":
             return f"{place}: {error['ctx']['error']}".removeprefix(": ")
-        case _ if kind.startswith(("int", "greater")):
-            return f"{place} is {got!r}: give a whole number, at least 1"
-        case _ if kind.startswith(("float", "bool", "finite")):
-            return f"{'.'.join(where)} is {got!r}: give {'true or false' if kind.startswith('bool') else 'a number'}"
-    return f"{place}: {error['msg']}"
+        case "literal":
+            return f"{place} is {got!r}{_meant(str(got), get_args(known[last].annotation), 'Use', ' or ')}"
+        case "too":
+            return "space is empty: name what is tried, such as {lr: [1e-3, 1e-4]}"
+        case "dict":
+            allowed = "names and values, such as {lr: [1e-3, 1e-4]}"
+        case "list":
+            allowed = "a list of choices, or {low: 1e-4, high: 1e-1, log: true}"
+        case "string":
+            return f"{place} is {got!r}: use letters, digits, dots, - and _"
+        case "int" | "greater":
+            allowed = "a whole number, at least 1"
+        case _:
+            allowed = "true or false" if kind.startswith("bool") else "a number"
+    return f"{place} is {got!r}: give {allowed}"
 
 
-def _near(name: str, known) -> str:
-    """The nearest names, if any is near: the end of a sentence in any case."""
-    hint = words.did_you_mean(name, known, 2, 0.6)
-    return f": {hint}" if hint else "."
-
-
-def _listed(names) -> str:
-    return ", ".join(names)
+def _meant(name: str, known, before: str = "There are", between: str = ", ") -> str:
+    """Return the end of a sentence about an unknown name: the nearest of those that are known, and all of them."""
+    hint = did_you_mean(name, known, 2, 0.6)
+    return f"{f': {hint}' if hint else '.'} {before} {between.join(known)}"
 
 
 def shipped() -> list[str]:
-    """Names of the search files of the package."""
+    """Return the names of the search files of the package."""
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
-def load_yaml(path: Path) -> dict:
-    """A mapping; numbers such as 1e-4 are numbers (in YAML 1.1 they would be text).
-
-    Raises:
-        ValueError: not YAML, or no mapping.
-    """
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f", line {mark.line + 1}" if mark else ""
-        raise ValueError(f"{path} is not YAML{where}: {error.problem or error.context}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+def _mapping(path: Path) -> dict:
+    content = read_yaml(path)
     if not isinstance(content, dict):
         wrong = "is empty" if content is None else "is no mapping"
         raise ValueError(f"{path} {wrong}: it must hold lines `name: value`")
@@ -257,7 +246,7 @@ def read_preset(file: str | Path) -> dict:
     path = locate(file)
     if not path.is_file():
         raise ValueError(f"no preset {path}: `spml search` writes one as runs/search/<name>.best.yaml")
-    fields = load_yaml(path)
+    fields = _mapping(path)
     if "space" in fields:
         raise ValueError(
             f"{path} is a search file: `spml search {file}` makes its trials and writes the best configuration as a "
@@ -271,32 +260,15 @@ def read_preset(file: str | Path) -> dict:
 
 
 def _check_names(fields: dict) -> None:
-    for name in fields:
+    for name in fields.keys() - _FIELDS:
         if name == "seed":
             raise ValueError(
                 "'seed' is not for a file: the command says it (spml train --seed), a search counts its `seeds`"
             )
-        if name not in _FIELDS:
-            own = fields.get("method")
-            if own in methods.names() and name in methods.defaults(own):
-                raise ValueError(f"{name!r} is a parameter of {own}: write 'params.{name}'")
-            raise ValueError(
-                f"no field {name!r} of an experiment{_near(name, _FIELDS)} There are {_listed(_FIELDS)}"
-            )
-
-
-class _Loader(yaml.SafeLoader):
-    pass
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def label(value):
-    """A choice as Optuna stores it: a plain value, or JSON."""
-    return value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value)
+        own = fields.get("method")
+        if own in methods.names() and name in methods.defaults(own):
+            raise ValueError(f"{name!r} is a parameter of {own}: write 'params.{name}'")
+        raise ValueError(f"no field {name!r} of an experiment{_meant(name, _FIELDS)}")
 
 
 def put(fields: dict, path: str, value) -> None:

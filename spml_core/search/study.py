@@ -11,10 +11,7 @@ for many machines; a search that is asked for again goes on.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import platform
+import copy
 import statistics
 import sys
 import time
@@ -25,17 +22,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import optuna
 import pandas as pd
 from filelock import Timeout
+from optuna.samplers import GridSampler, TPESampler
+from optuna.storages import RetryHeartbeatStaleTrialCallback
 from tqdm.auto import tqdm
 
 from spml_core import methods, train, words
 from spml_core.paths import locate
 from spml_core.runs import FORMAT, Experiment, Run, locks, run, run_all
 from spml_core.runs.executors import outcomes
-from spml_core.search.space import Range, Space, label, read, write_preset
-
-__all__ = ["Found", "Space", "read", "search"]
+from spml_core.search.space import Space, write_preset
 
 HEARTBEAT = 60  # seconds; in a database, a trial that was silent for three times as long is repeated
 POLL = 5  # seconds between looks at what other machines still do
@@ -50,7 +48,7 @@ class Found:
         runs: of that configuration, with seeds 0 to `space.test_seeds` - 1.
         counts: trials that are "complete", "pruned" and "failed".
         preset: file of the best configuration; `storage`: journal file or URL of the study.
-        trials: a row a finished trial, the best first: its number, its values, val_map (percent; NaN where it was
+        trials: one row per finished trial, the best first: its number, its values, val_map (percent; NaN where it was
             pruned or failed), state, and error. Also written as `<name>.trials.csv`, beside the preset.
     """
 
@@ -104,33 +102,27 @@ def search(
             where = "the database" if shared else storage  # a URL may hold a password
             raise ValueError(f"cannot open {where} ({type(error).__name__}): {error}") from error
         _same_search(study, space, key, None if shared else storage)
-        _repeat_interrupted(study, shared)
-        _enqueue_grid(study, space)
         _make_trials(study, space, executor, root, storage, progress)
         return _finish(study, space, executor, root, storage, progress)
 
 
 def _make_trials(study, space: Space, executor, root: Path, storage: str, progress: bool) -> None:
-    import optuna
-
     task = partial(_trial, space=space, storage=storage, root=root)
     options = {"desc": f"search {space.name}", "unit": "trial", "leave": False}
     with tqdm(total=space.budget, disable=None if progress else True, **options) as bar:
-        while _show(bar, study) < space.budget:
-            optuna.storages.fail_stale_trials(study)
-            under_way = Counter(map(_kind, study.trials))["running"]
-            # Numbers that an interruption does not change, so that a search that went on makes the same trials.
-            start, missing = _finished(study), space.budget - _finished(study) - under_way
+        while (start := _show(bar, study)) < space.budget:
+            _repeat_interrupted(study, shared="://" in storage)
+            missing = space.budget - start - Counter(map(_kind, study.trials))["running"]
             if missing <= 0:  # other machines are at the last ones
                 time.sleep(POLL)
             lost = []
+            # Numbers that an interruption does not change, so that a search that went on makes the same trials.
             for _, outcome in outcomes(task, range(start, start + missing), executor):
                 lost += [outcome] if isinstance(outcome, Exception) else []
                 done = _show(bar, study)
                 if progress and bar.disable:  # no terminal: lines in its place
-                    print(
-                        f"search {space.name}: {done} of {space.budget} trials", file=sys.stderr, flush=True
-                    )
+                    said = f"search {space.name}: {done} of {space.budget} trials"
+                    print(said, file=sys.stderr, flush=True)
             if lost:
                 raise RuntimeError(
                     f"{len(lost)} of {missing} trials were lost ({type(lost[0]).__name__}: {lost[0]}): start the same "
@@ -162,8 +154,8 @@ def _trials(study, space: Space) -> pd.DataFrame:
     for trial in study.trials:
         if (kind := _kind(trial)) in ("complete", "pruned", "failed"):
             value = trial.value if kind == "complete" else float("nan")
-            tried = {name: trial.params.get(name) for name in space.space}
             reached = {"val_map": value, "state": kind, "error": trial.user_attrs.get("error", "")}
+            tried = {name: trial.params.get(name) for name in space.space}
             rows.append({"trial": trial.number} | tried | reached)
     return pd.DataFrame(rows).sort_values("val_map", ascending=False, kind="stable", ignore_index=True)
 
@@ -172,30 +164,23 @@ def _trials(study, space: Space) -> pd.DataFrame:
 
 
 def _trial(number: int, *, space: Space, storage: str, root: Path) -> None:
-    """One more trial, unless those of other machines are enough. This is what a worker does.
+    """Make one more trial, unless those of other machines are enough. This is what a worker does.
 
     Args:
-        number: makes the sampler's seed, another one for each trial and for each process that shares a database.
+        number: seeds the sampler. Machines that share a database draw at random, or they would draw alike.
     """
-    node = f"{platform.node()}/{os.getpid()}" if "://" in storage else ""
-    seed = int.from_bytes(hashlib.sha256(f"{node}/{number}".encode()).digest()[:4], "big")
     with _quiet():
-        study = _open(space, storage, seed)
+        study = _open(space, storage, None if "://" in storage else number)
         kinds = Counter(map(_kind, study.trials))
         if _finished(study) + kinds["running"] < space.budget:
             study.optimize(partial(_objective, space=space, root=root), n_trials=1, catch=(Exception,))
 
 
 def _objective(trial, *, space: Space, root: Path) -> float:
-    import optuna
-
     try:
-        chosen = space.suggest(trial)
-        experiments = [Experiment(**space.fields(chosen), seed=seed) for seed in range(space.seeds)]
-        return statistics.mean(
-            _val_map(trial, experiment, root, experiment.seed * experiment.epochs)
-            for experiment in experiments
-        )
+        fields = space.fields(space.suggest(trial))
+        experiments = [Experiment(**fields, seed=seed) for seed in range(space.seeds)]
+        return statistics.mean(_val_map(trial, one, root, one.seed * one.epochs) for one in experiments)
     except train.Abandoned:
         raise optuna.TrialPruned from None
     except Exception as error:
@@ -204,63 +189,68 @@ def _objective(trial, *, space: Space, root: Path) -> float:
 
 
 def _val_map(trial, experiment: Experiment, root: Path, before: int) -> float:
-    """Of one run, which tells the pruner its validation mAP of each epoch; `before`: epochs of earlier seeds."""
-    told = set()
+    """Return that of one run, and report each epoch's to the pruner; `before`: epochs of earlier seeds."""
+    reported = set()
 
-    def tell(row: dict) -> None:
-        told.add(row["epoch"])
+    def report(row: dict) -> None:
+        reported.add(row["epoch"])
         trial.report(row["val_map"], before + row["epoch"])
 
     def on_epoch(row: dict) -> None:
-        tell(row)
-        if (
-            row["epoch"] < experiment.epochs and trial.should_prune()
-        ):  # after the last there is nothing to save
+        report(row)
+        # After the last epoch there is nothing to save.
+        if row["epoch"] < experiment.epochs and trial.should_prune():
             raise train.Abandoned
 
     finished = run(experiment, root, progress=False, on_epoch=on_epoch)
     for row in finished.history.to_dict("records"):
-        if row["epoch"] > 0 and row["epoch"] not in told:  # trained earlier
-            tell(row)
+        if row["epoch"] > 0 and row["epoch"] not in reported:  # trained earlier
+            report(row)
     return finished.summary["val_map"]
 
 
 # --- the study ---
 
 
-def _open(space: Space, storage: str, seed: int | None = None):
-    import optuna
+class _Grid(GridSampler):
+    """Optuna's grid in a random order that is always the same, of which a repeated trial takes no second place.
 
+    Optuna takes the points in the order of the trials' numbers. A trial that is repeated gets a new number, which would
+    leave out a point where only a part of the grid is tried.
+    """
+
+    def __init__(self, space: Space):
+        super().__init__({name: list(choices) for name, choices in space.choices.items()}, seed=0)
+
+    def before_trial(self, study, trial) -> None:
+        trial, trials = copy.copy(trial), study.get_trials(deepcopy=False)
+        first = trial.system_attrs.get("failed_trial", trial.number)
+        trial.number = first - sum("failed_trial" in earlier.system_attrs for earlier in trials[:first])
+        super().before_trial(study, trial)
+
+
+def _open(space: Space, storage: str, seed: int | None = None):
     if "://" in storage:
-        opened = optuna.storages.RDBStorage(
-            storage,
-            heartbeat_interval=HEARTBEAT,
-            grace_period=3 * HEARTBEAT,
-            heartbeat_stale_trial_callback=_repeat,
-        )
+        heartbeat = {"heartbeat_interval": HEARTBEAT, "grace_period": 3 * HEARTBEAT}
+        repeat = RetryHeartbeatStaleTrialCallback()
+        opened = optuna.storages.RDBStorage(storage, **heartbeat, heartbeat_stale_trial_callback=repeat)
     else:
         opened = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
-    pruner = optuna.pruners.MedianPruner() if space.pruner == "median" else optuna.pruners.NopPruner()
     return optuna.create_study(
         storage=opened,
         study_name=space.name,
         direction="maximize",
         load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=seed),  # a grid is queued before
-        pruner=pruner,
+        sampler=_Grid(space) if space.sampler == "grid" else TPESampler(seed=seed),
+        pruner=optuna.pruners.MedianPruner() if space.pruner == "median" else optuna.pruners.NopPruner(),
     )
 
 
 def _same_search(study, space: Space, key: list, journal: str | None) -> None:
     """Raise ValueError if the study of that name compares something else."""
-    tried = {n: d.model_dump() if isinstance(d, Range) else d for n, d in space.space.items()}
-    own = {
-        "experiment": {name: value for name, value in space.experiment.items() if name != "root"},
-        "space": tried,
-        "seeds": space.seeds,
-        "data or code": key,
-    }
-    own = json.loads(json.dumps(own, default=str))
+    own = space.model_dump(mode="json", include={"experiment", "space", "seeds"})
+    own["experiment"].pop("root", None)
+    own["data or code"] = key
     known = study.user_attrs.get("search")
     if known is None:
         study.set_user_attr("search", own)
@@ -277,35 +267,19 @@ def _same_search(study, space: Space, key: list, journal: str | None) -> None:
 
 
 def _repeat_interrupted(study, shared: bool) -> None:
-    """Queue again what was begun and did not end."""
-    import optuna
-
+    """Queue again what began and did not end. Only Optuna's databases have a heartbeat that does it by itself."""
+    optuna.storages.fail_stale_trials(study)
     if not shared:  # nobody works on it, since nobody else holds the lock
         for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-    repeated = {trial.user_attrs.get("repeats") for trial in study.trials}
+    repeated = {number for trial in study.trials for number in trial.system_attrs.get("retry_history", ())}
     for trial in study.trials:
         if _kind(trial) == "interrupted" and trial.number not in repeated:
-            _repeat(study, trial)
-
-
-def _repeat(study, trial) -> None:
-    params = trial.system_attrs.get("fixed_params") or trial.params
-    if params:  # else it ended before it began
-        study.enqueue_trial(params, user_attrs={"repeats": trial.number})
-
-
-def _enqueue_grid(study, space: Space) -> None:
-    if space.sampler == "grid":
-        known = [trial.system_attrs.get("fixed_params") for trial in study.trials]
-        for chosen in space.combinations()[: space.budget]:
-            params = {name: label(value) for name, value in chosen.items()}
-            if params not in known:
-                study.enqueue_trial(params)
+            RetryHeartbeatStaleTrialCallback()(study, trial)
 
 
 def _kind(trial) -> str:
-    """complete, pruned, running, waiting; failed for a reason of its own, or interrupted."""
+    """Return complete, pruned, running, waiting; failed for a reason of its own, or interrupted."""
     if trial.state.name == "FAIL":
         return "failed" if "error" in trial.user_attrs else "interrupted"
     return trial.state.name.lower()
@@ -317,7 +291,7 @@ def _finished(study) -> int:
 
 
 def _show(bar: tqdm, study) -> int:
-    """Number of finished trials, which the bar shows with the best so far."""
+    """Return the number of finished trials, which the bar shows with the best so far."""
     bar.n = _finished(study)
     complete = [trial.value for trial in study.trials if _kind(trial) == "complete"]
     bar.set_postfix_str(f"best validation mAP {max(complete):.2f}" if complete else "")
@@ -326,9 +300,7 @@ def _show(bar: tqdm, study) -> int:
 
 @contextmanager
 def _quiet():
-    """Without Optuna's line for each trial, and its warnings that heartbeats are experimental."""
-    import optuna
-
+    """Silence Optuna's line for each trial, and its warnings that heartbeats are experimental."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
