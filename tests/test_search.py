@@ -136,7 +136,7 @@ def test_a_file_that_is_refused(tmp_path, text, message):
         ("space: [lr]", "space is ['lr']: give names and values"),
         ("space: {lr: [1]}\nexperiment: 3", "experiment is 3: give names and values"),
         ("space: {lr: [1]}\nexperiment: {seed: 3}", "'seed' is not for a file"),
-        ("name: a b\nspace: {lr: [1]}", "name is 'a b': use letters"),
+        ("name: a b\nspace: {lr: [1]}", "name is 'a b': give a name of letters"),
         ("a: 1\nb: [", "is not YAML, line 2"),
         ("", "is empty: it must hold"),
     ],

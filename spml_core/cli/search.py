@@ -26,7 +26,7 @@ def search(space, changes, name, trials, jobs, storage, runs_dir):
     spml search my_search.yaml -p root my_photos --jobs 4
     spml search my_search.yaml --storage postgresql://me@host/base
 
-    SPACE is a YAML file, or the name of one that comes with the package. A search that was stopped goes on. The best
+    SPACE is a YAML file, or the name of one that comes with the package. A search that was stopped resumes. The best
     configuration is written to RUNS_DIR/search, for spml train --preset, and beside it all trials as CSV.
     """
     from contextlib import nullcontext
@@ -44,7 +44,7 @@ def search(space, changes, name, trials, jobs, storage, runs_dir):
     except (RuntimeError, OSError, executors.RunFailures) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
-        click.echo("interrupted: finished trials and epochs are kept; the same command goes on", err=True)
+        click.echo("interrupted: finished trials and epochs are kept; the same command resumes", err=True)
         sys.exit(130)
     click.echo(_report(found, runs_dir))
 
@@ -62,27 +62,18 @@ def _report(found, runs_dir: str) -> str:
     if None not in maps and len(maps) > 1:
         shown += f" ± {statistics.stdev(maps):.2f}"
     rows = [(name, json.dumps(value)) for name, value in found.chosen.items()]
-    best = _best(found)
+    best = found.trials[found.trials["state"] == "complete"].head().drop(columns=["state", "error"])
+    best = best.assign(val_map=best["val_map"].map("{:.2f}".format)).rename(
+        columns={"val_map": "validation mAP"}
+    )
     seeds = "".join(f" --seed {run.config['seed']}" for run in found.runs)
     file = found.preset.with_name(f"{found.space.name}.trials.csv")
     trials = f"{count(sum(found.counts.values()), 'trial')} ({counts})"
     return (
-        f"{found.space.name}: {trials}, all in {file}; the best {len(best) - 1}:\n"
-        f"{table(best)}\n\nchosen\n{table(rows)}\n"
+        f"{found.space.name}: {trials}, all in {file}; the best {len(best)}:\n"
+        f"{best.to_string(index=False, float_format='{:.4g}'.format)}\n\nchosen\n{table(rows)}\n"
         f"validation mAP {found.val_map:.2f} ({first['val_labels']} labels, {count(found.space.seeds, 'seed')}), by "
         f"which it was chosen\ntest mAP {shown} ({count(len(maps), 'seed')})\n"
         f"{command()} train --preset {found.preset}{seeds}{'' if runs_dir == 'runs' else f' --runs-dir {runs_dir}'}"
         + (f"\n{doubts}" if (doubts := warned(found.runs)) else "")
     )
-
-
-def _best(found, shown: int = 5) -> list[tuple[str, ...]]:
-    """The trials with the highest validation mAP, below the names of what they tried."""
-    tried = list(found.space.space)
-    rows = found.trials[found.trials["state"] == "complete"].head(shown)
-    cells = [
-        (str(row["trial"]), *(f"{v:.4g}" if isinstance(v := row[name], float) else str(v) for name in tried))
-        for row in rows.to_dict("records")
-    ]
-    maps = [f"{value:.2f}" for value in rows["val_map"]]
-    return [("trial", *tried, "validation mAP"), *((*c, m) for c, m in zip(cells, maps, strict=True))]

@@ -186,13 +186,24 @@ def read(file: str | Path, changes: dict | None = None, name: str | None = None)
         raise ValueError(f"{path}: {'; '.join(map(_reason, error.errors()))}") from None
 
 
+ALLOWED = {  # by the first word of pydantic's name of an error
+    "string": "a name of letters, digits, dots, - and _",
+    "dict": "names and values, such as {lr: [1e-3, 1e-4]}",
+    "list": "a list of choices, or {low: 1e-4, high: 1e-1, log: true}",
+    "int": "a whole number, at least 1",
+    "greater": "a whole number, at least 1",
+    "bool": "true or false",
+    "float": "a number",
+}
+
+
 def _reason(error: dict) -> str:
     """Return one of pydantic's errors in the words of the file: field, what is wrong, what is allowed."""
-    kind, got = error["type"], error["input"]
-    parents = [str(part) for part in error["loc"] if part not in ("range", "choices")]
-    place, last = ".".join(parents), parents[-1] if parents else ""
-    owner, known = ".".join(parents[:-1]), Range.model_fields if len(parents) > 2 else Space.model_fields
-    match kind.split("_")[0]:
+    kind, got = error["type"].split("_")[0], error["input"]
+    *parents, last = [str(part) for part in error["loc"] if part not in ("range", "choices")] or [""]
+    owner, place = ".".join(parents), ".".join([*parents, last])
+    known = Range.model_fields if len(parents) > 1 else Space.model_fields
+    match kind:
         case "extra":
             return f"no field {last!r} of {owner or 'a search'}{_meant(last, known)}"
         case "missing":
@@ -202,18 +213,8 @@ def _reason(error: dict) -> str:
         case "literal":
             return f"{place} is {got!r}{_meant(str(got), get_args(known[last].annotation), 'Use', ' or ')}"
         case "too":
-            return "space is empty: name what is tried, such as {lr: [1e-3, 1e-4]}"
-        case "dict":
-            allowed = "names and values, such as {lr: [1e-3, 1e-4]}"
-        case "list":
-            allowed = "a list of choices, or {low: 1e-4, high: 1e-1, log: true}"
-        case "string":
-            return f"{place} is {got!r}: use letters, digits, dots, - and _"
-        case "int" | "greater":
-            allowed = "a whole number, at least 1"
-        case _:
-            allowed = "true or false" if kind.startswith("bool") else "a number"
-    return f"{place} is {got!r}: give {allowed}"
+            return f"{place} is empty: name what is tried, such as {{lr: [1e-3, 1e-4]}}"
+    return f"{place} is {got!r}: give {ALLOWED.get(kind, 'a number')}"
 
 
 def _meant(name: str, known, before: str = "There are", between: str = ", ") -> str:

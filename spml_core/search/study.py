@@ -36,6 +36,7 @@ from spml_core.runs.executors import outcomes
 from spml_core.search.space import Space, write_preset
 
 HEARTBEAT = 60  # seconds; in a database, a trial that was silent for three times as long is repeated
+FINISHED = ("complete", "pruned", "failed")
 POLL = 5  # seconds between looks at what other machines still do
 
 
@@ -95,15 +96,18 @@ def search(
     folder = root / "search"
     folder.mkdir(parents=True, exist_ok=True)
     storage = storage or str(folder / f"{space.name}.journal")
-    with _quiet(), nullcontext() if shared else _alone(root, space.name):
-        try:
+    lock = nullcontext() if shared else locks.alone(root, f"search-{space.name}", timeout=0)
+    try:
+        with _quiet(), lock:
             study = _open(space, storage)
-        except Exception as error:  # of the URL, the driver or the server
-            where = "the database" if shared else storage  # a URL may hold a password
-            raise ValueError(f"cannot open {where} ({type(error).__name__}): {error}") from error
-        _same_search(study, space, key, None if shared else storage)
-        _make_trials(study, space, executor, root, storage, progress)
-        return _finish(study, space, executor, root, storage, progress)
+            _same_search(study, space, key, None if shared else storage)
+            _make_trials(study, space, executor, root, storage, progress)
+            return _finish(study, space, executor, root, storage, progress)
+    except Timeout:
+        raise ValueError(
+            f"another process is at the search {space.name!r} in {root}: give that one more workers (--jobs), or both "
+            "a database (--storage)"
+        ) from None
 
 
 def _make_trials(study, space: Space, executor, root: Path, storage: str, progress: bool) -> None:
@@ -112,7 +116,7 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
     with tqdm(total=space.budget, disable=None if progress else True, **options) as bar:
         while (start := _show(bar, study)) < space.budget:
             _repeat_interrupted(study, shared="://" in storage)
-            missing = space.budget - start - Counter(map(_kind, study.trials))["running"]
+            missing = space.budget - start - _counts(study)["running"]
             if missing <= 0:  # other machines are at the last ones
                 time.sleep(POLL)
             lost = []
@@ -131,7 +135,7 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
 
 
 def _finish(study, space: Space, executor, root: Path, storage: str, progress: bool) -> Found:
-    counts = Counter(map(_kind, study.trials))
+    counts = _counts(study)
     if not counts["complete"]:
         reasons = {trial.user_attrs["error"]: None for trial in study.trials if "error" in trial.user_attrs}
         raise ValueError(f"none of {space.budget} trials succeeded: {'; '.join(reasons)}")
@@ -140,7 +144,7 @@ def _finish(study, space: Space, executor, root: Path, storage: str, progress: b
     fields = space.fields(chosen)
     experiments = [Experiment(**fields, seed=seed) for seed in range(space.test_seeds)]
     runs = run_all(experiments, executor, root, progress=progress)
-    counts = {name: counts[name] for name in ("complete", "pruned", "failed")}
+    counts = {kind: counts[kind] for kind in FINISHED}
     preset = root / "search" / f"{space.name}.best.yaml"
     said = f"{sum(counts.values())} trials: validation mAP {best.value:.2f}, mean of {words.count(space.seeds, 'seed')}"
     write_preset(preset, fields, f"Chosen by the search {space.name!r} among {said}.")
@@ -152,7 +156,7 @@ def _finish(study, space: Space, executor, root: Path, storage: str, progress: b
 def _trials(study, space: Space) -> pd.DataFrame:
     rows = []
     for trial in study.trials:
-        if (kind := _kind(trial)) in ("complete", "pruned", "failed"):
+        if (kind := _kind(trial)) in FINISHED:
             value = trial.value if kind == "complete" else float("nan")
             reached = {"val_map": value, "state": kind, "error": trial.user_attrs.get("error", "")}
             tried = {name: trial.params.get(name) for name in space.space}
@@ -171,8 +175,8 @@ def _trial(number: int, *, space: Space, storage: str, root: Path) -> None:
     """
     with _quiet():
         study = _open(space, storage, None if "://" in storage else number)
-        kinds = Counter(map(_kind, study.trials))
-        if _finished(study) + kinds["running"] < space.budget:
+        counts = _counts(study)
+        if counts["finished"] + counts["running"] < space.budget:
             study.optimize(partial(_objective, space=space, root=root), n_trials=1, catch=(Exception,))
 
 
@@ -230,20 +234,21 @@ class _Grid(GridSampler):
 
 
 def _open(space: Space, storage: str, seed: int | None = None):
-    if "://" in storage:
-        heartbeat = {"heartbeat_interval": HEARTBEAT, "grace_period": 3 * HEARTBEAT}
-        repeat = RetryHeartbeatStaleTrialCallback()
-        opened = optuna.storages.RDBStorage(storage, **heartbeat, heartbeat_stale_trial_callback=repeat)
-    else:
-        opened = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
-    return optuna.create_study(
-        storage=opened,
-        study_name=space.name,
-        direction="maximize",
-        load_if_exists=True,
-        sampler=_Grid(space) if space.sampler == "grid" else TPESampler(seed=seed),
-        pruner=optuna.pruners.MedianPruner() if space.pruner == "median" else optuna.pruners.NopPruner(),
-    )
+    shared = "://" in storage
+    sampler = _Grid(space) if space.sampler == "grid" else TPESampler(seed=seed)
+    pruner = optuna.pruners.MedianPruner() if space.pruner == "median" else optuna.pruners.NopPruner()
+    options = {"study_name": space.name, "direction": "maximize", "load_if_exists": True}
+    try:
+        if shared:
+            heartbeat = {"heartbeat_interval": HEARTBEAT, "grace_period": 3 * HEARTBEAT}
+            repeat = RetryHeartbeatStaleTrialCallback()
+            opened = optuna.storages.RDBStorage(storage, **heartbeat, heartbeat_stale_trial_callback=repeat)
+        else:
+            opened = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+        return optuna.create_study(storage=opened, sampler=sampler, pruner=pruner, **options)
+    except Exception as error:  # of the URL, the driver or the server
+        where = "the database" if shared else storage  # a URL may hold a password
+        raise ValueError(f"cannot open {where} ({type(error).__name__}): {error}") from error
 
 
 def _same_search(study, space: Space, key: list, journal: str | None) -> None:
@@ -285,15 +290,15 @@ def _kind(trial) -> str:
     return trial.state.name.lower()
 
 
-def _finished(study) -> int:
-    kinds = Counter(map(_kind, study.trials))
-    return kinds["complete"] + kinds["pruned"] + kinds["failed"]
+def _counts(study) -> Counter:
+    """Return the number of trials of each kind, and of all that are finished."""
+    counts = Counter(map(_kind, study.trials))
+    return counts + Counter(finished=sum(counts[kind] for kind in FINISHED))
 
 
 def _show(bar: tqdm, study) -> int:
     """Return the number of finished trials, which the bar shows with the best so far."""
-    bar.n = _finished(study)
-    complete = [trial.value for trial in study.trials if _kind(trial) == "complete"]
+    bar.n, complete = _counts(study)["finished"], [t.value for t in study.trials if _kind(t) == "complete"]
     bar.set_postfix_str(f"best validation mAP {max(complete):.2f}" if complete else "")
     return bar.n
 
@@ -309,15 +314,3 @@ def _quiet():
             yield
         finally:
             optuna.logging.set_verbosity(before)
-
-
-@contextmanager
-def _alone(root: Path, name: str):
-    try:
-        with locks.alone(root, f"search-{name}", timeout=0):
-            yield
-    except Timeout:
-        raise ValueError(
-            f"another process is at the search {name!r} in {root}: give that one more workers (--jobs), or both a "
-            "database (--storage)"
-        ) from None
