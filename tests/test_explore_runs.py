@@ -342,7 +342,9 @@ def test_viewer_of_surfaces_with_a_hole(root):
 
 
 def test_viewer_takes_surfaces_only(root, runs):
-    lines = landscape.Neighbourhood(runs["an"], root / "lines", num_images=8).line([-1.0, 0.0, 1.0], progress=False)
+    lines = landscape.Neighbourhood(runs["an"], root / "lines", num_images=8).line(
+        [-1.0, 0.0, 1.0], progress=False
+    )
     with pytest.raises(ValueError, match="'an' are lines"):
         landscape_viewer(surfaces={"an": lines})
     with pytest.raises(ValueError, match="use one of own, full_bce"):

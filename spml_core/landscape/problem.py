@@ -62,7 +62,7 @@ class Problem:
 
     @torch.no_grad()
     def values(self) -> dict[str, float]:
-        """Return the losses at these weights; NaN where it is not finite. Recalibration changes the model: see `copy`."""
+        """Return the losses at these weights, NaN where not finite. Recalibration changes the model: see `copy`."""
         batches = self.inputs.split(self.batch_size)
         if self.batch_norm == "recalibrated":  # torch's `update_bn` would switch on dropout, too
             layers = [m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
