@@ -20,14 +20,14 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from spml_core import figures, methods
 from spml_core.cli import main
-from spml_core.explore import Panel, equations, labelwise, loss_lab
+from spml_core.explore import Panel, curves, loss_lab
 from spml_core.explore.hyperparameters import Hyperparameters
 from spml_core.explore.training import Training
 from spml_core.headless import runner
 from spml_core.methods import Step, build
 from spml_core.runs import Experiment, Run
 
-WITH_CURVE = [name for name in methods.names() if name not in labelwise.WITHOUT_CURVE]
+WITH_CURVE = [name for name in methods.names() if not methods.get(name).no_curve]
 NEEDED = {name: {"expected_positives": 1.5} for name in ("epr", "en")}
 Z = np.linspace(-7, 7, 61)
 
@@ -41,7 +41,7 @@ def lab():
 
 
 def the_method_itself(name, epoch, **params):
-    """Its scalar, and N*C times the gradient of it, on the batch that `labelwise.curve` describes."""
+    """Its scalar, and N*C times the gradient of it, on the batch that `curves.compute` describes."""
     logits = torch.from_numpy(Z)[:, None].repeat(1, 10).requires_grad_()
     index = torch.arange(len(Z))
     observed = torch.zeros(len(Z), 10)
@@ -56,7 +56,7 @@ def the_method_itself(name, epoch, **params):
 @pytest.mark.parametrize("epoch", [1, 7, 10])
 @pytest.mark.parametrize("name", WITH_CURVE)
 def test_gradients_are_those_of_the_method(name, epoch):
-    curve = labelwise.curve(name, Z, epoch, **NEEDED.get(name, {}))
+    curve = curves.compute(name, Z, epoch, **NEEDED.get(name, {}))
     _, gradient, row = the_method_itself(name, epoch, **NEEDED.get(name, {}))
     np.testing.assert_allclose(curve.observed_gradient, gradient[row, row % 10], atol=1e-12)
     np.testing.assert_allclose(curve.missing_gradient, gradient[row, (row + 1) % 10], atol=1e-12)
@@ -67,14 +67,14 @@ def test_gradients_are_those_of_the_method(name, epoch):
 )
 def test_values_have_the_mean_of_the_method(name):
     """Where all missing labels of an image are treated alike: not where a rank divides them."""
-    curve = labelwise.curve(name, Z, 7, **NEEDED.get(name, {}))
+    curve = curves.compute(name, Z, 7, **NEEDED.get(name, {}))
     value, _, _ = the_method_itself(name, 7, **NEEDED.get(name, {}))
     assert (9 * curve.missing.mean() + curve.observed.mean()) / 10 == pytest.approx(value, abs=1e-9)
 
 
 def test_a_loss_of_no_single_label_says_so():
-    with pytest.raises(ValueError, match="role depends on estimates"):
-        labelwise.curve("role", Z, expected_positives=1.5)
+    with pytest.raises(ValueError, match="role has no curve over p: it depends on estimates"):
+        curves.compute("role", Z, expected_positives=1.5)
     with pytest.raises(ValueError, match="role has no curve"):
         loss_lab("role")
 
@@ -95,7 +95,7 @@ PARTS = {r"\hat k": "k", "v": "v", "p_m": "pm", "L_2": "two", "L_3": "three", "L
 
 
 def evaluate(text, known):
-    """A right side of `equations`, as numbers."""
+    """A right side of an equation, as numbers."""
     text = text.replace(r"\left", "").replace(r"\right", "")
     inside = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
     while r"\frac" in text:
@@ -110,7 +110,7 @@ def evaluate(text, known):
 
 
 def by_equation(method, step, p):
-    told, known = equations.equations(method, step), {"p": p, "z": np.log(p / (1 - p))}
+    told, known = method.equation(step), {"p": p, "z": np.log(p / (1 - p))}
     for tex, plain in PARTS.items():
         if tex in told:
             known[plain] = evaluate(told[tex], known)
@@ -120,7 +120,7 @@ def by_equation(method, step, p):
 def check_equation(name, epoch=8, **params):
     p = np.linspace(0.01, 0.99, 50)
     params = NEEDED.get(name, {}) | params
-    curve = labelwise.curve(name, np.log(p / (1 - p)), epoch, **params)
+    curve = curves.compute(name, np.log(p / (1 - p)), epoch, **params)
     told = by_equation(build(name, 10, 50, **params), Step(epoch, 10), p)
     np.testing.assert_allclose(told["observed"], curve.observed, rtol=2e-3, atol=1e-6)  # it has four digits
     np.testing.assert_allclose(told["missing"], curve.missing, rtol=2e-3, atol=1e-6)
@@ -128,20 +128,13 @@ def check_equation(name, epoch=8, **params):
 
 @pytest.mark.parametrize("name", [n for n in WITH_CURVE if n not in {*NOT_AN_EQUATION, "pseudo_label"}])
 def test_the_equation_is_the_loss(name):
-    told = equations.equations(build(name, 10, 50, **NEEDED.get(name, {})), Step(8, 10))
-    assert told, f"write the equation of {name} in spml_core/explore/equations.py: the loss lab shows it"
+    told = build(name, 10, 50, **NEEDED.get(name, {})).equation(Step(8, 10))
+    assert told, f"give the class of {name} an `equation(step)`: the loss lab shows it"
     check_equation(name)
     if name in ("splc", "fm_splc"):
         check_equation(name, epoch=1)
     if "log_floor" in methods.defaults(name):
         check_equation(name, log_floor=0.01)
-
-
-def test_an_unknown_loss_has_no_equation_rather_than_that_of_another():
-    method = build("an", 10)
-    method.name = "mine"
-    assert equations.equations(method, Step(1, 10)) == {}
-    assert "No equation of mine" in equations.as_html(method, Step(1, 10))
 
 
 @pytest.mark.parametrize(
@@ -161,19 +154,19 @@ def test_the_equation_follows_the_numbers(name, params):
     check_equation(name, **params)
 
 
-@pytest.mark.parametrize("part", methods.get("unified").CHOICES)
+@pytest.mark.parametrize("part", ["k_hat", "v", "l1", "l2", "l3"])
 def test_the_equation_of_each_part(part):
-    for value in methods.get("unified").CHOICES[part]:
+    for value in methods.get("unified").own[part].options:
         check_equation("unified", **{part: value}, q1=0.4, q2=0.0, w=5.0, weight=0.7)
 
 
 @pytest.mark.parametrize("name", [*sorted(NOT_AN_EQUATION), "gr", "hill"])
 def test_the_equation_is_tex(name):
     parser = MathTextParser("path")
-    for what, text in equations.equations(build(name, 10, 5, **NEEDED.get(name, {})), Step(8, 10)).items():
+    for what, text in build(name, 10, 5, **NEEDED.get(name, {})).equation(Step(8, 10)).items():
         parser.parse(f"${text}$")
         parser.parse(f"${what}$")
-    told = equations.as_html(build(name, 10, 5, **NEEDED.get(name, {})), Step(8, 10))
+    told = curves.as_html(build(name, 10, 5, **NEEDED.get(name, {})), Step(8, 10))
     assert told.count(r"\(") == told.count(r"\)") >= 2
 
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from benchmarks import browser as driver
-from spml_core.explore import labelwise
+from spml_core.explore import curves
 
 REASON = driver.missing()
 pytestmark = [
@@ -68,7 +68,7 @@ def computed(page) -> dict[str, float]:
     }
     params |= {f"q{n}": driver.value(page, f"exponent q{sign}") for n, sign in zip("123", "₁₂₃", strict=True)}
     p, epoch = driver.value(page, "read out at p"), int(driver.value(page, "epoch, of 10"))
-    curve = labelwise.curve("gr", np.log([p / (1 - p)]), epoch, **params)
+    curve = curves.compute("gr", np.log([p / (1 - p)]), epoch, **params)
     return {name: values.item() for name, values in vars(curve).items()}
 
 

@@ -12,7 +12,8 @@ import torch
 
 import spml_core
 from spml_core import losses, methods
-from spml_core.methods import LossMethod, Method, Step, base, build, register, source_digest
+from spml_core.methods import LossMethod, Method, Step, build, register, source_digest
+from spml_core.methods import registry as registered
 from spml_core.methods.gr import GR
 
 STATELESS = (
@@ -36,8 +37,8 @@ MAIN = (*STATELESS, "splc", "fm_splc", "gr")  # `epr` has a parameter without a 
 @pytest.fixture
 def registry(monkeypatch):
     """A copy of the registry: what a test registers is gone after it."""
-    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
-    return base._REGISTRY
+    monkeypatch.setattr(registered, "_REGISTRY", dict(registered._REGISTRY))
+    return registered._REGISTRY
 
 
 def batch(num_images=4, num_classes=5):
@@ -258,6 +259,21 @@ EDITS = [  # file, text, its replacement, the methods whose digest changes
     ("methods/stateless.py", "observes = (-1, -1)", "observes = (1, -1)", {"bce"}),
     ("methods/stateless.py", "step.epoch >= self", "step.epoch > self", {"splc", "fm_splc"}),
     ("methods/stateless.py", "Entropy maximisation on unobserved", "Maximum entropy on unobserved", set()),
+    # What is for show is no part of it.
+    ("methods/stateless.py", '"Hill", ORANGE, "-"', '"Hill (2021)", BLACK, ":"', set()),
+    ("methods/stateless.py", "alpha=[0.2, 0.1, 0.1, 0.01]", "alpha=[0.3, 0.1, 0.1, 0.01]", set()),
+    ("methods/stateless.py", 'usual("lam", "margin", "gamma")', 'usual("lam")', set()),
+    ("methods/stateless.py", '{"missing": latex.entropy(self, "")}', '{"missing": "0"}', set()),
+    (
+        "methods/gr.py",
+        "return latex.gr(self, **self.at(step)",
+        "return latex.gr(self, **self.at(step) | {}",
+        set(),
+    ),
+    ("methods/latex.py", r"- p)\,p^2", r"- p)\,p^{2}", set()),
+    ("methods/gr.py", "w and b are at", "both are at", set()),
+    # What a method requires of a number is.
+    ("methods/gr.py", '"sigma": Pair((2.0, 0.5)', '"sigma": Pair((1.0, 0.5)', {"gr"}),
 ]
 
 
@@ -302,3 +318,77 @@ def test_digests_are_distinct_and_stable():
     assert len(set(digests.values())) == len(digests)
     assert digests == {name: source_digest(name) for name in methods.names()}
     assert all(len(d) == 64 for d in digests.values())
+
+
+LOSS = """
+from spml_core import losses
+from spml_core.methods import LossMethod
+
+def scaled(logits, observed, *, factor=2.0, reduction="mean"):
+    return factor * losses.an(logits, observed, reduction=reduction)
+
+class Scaled(LossMethod):
+    \"""A method of a notebook.\"""
+
+    loss = staticmethod(scaled)
+    color = "red"
+"""
+
+
+@pytest.mark.parametrize(
+    "text, replacement, same",
+    [
+        ('"red"', '"blue"', True),
+        ("A method", "The method", True),
+        ("factor * losses", "factor**2 * losses", False),
+    ],
+)
+def test_digest_of_a_method_of_ones_own(tmp_path, registry, monkeypatch, text, replacement, same):
+    """The loss stands beside the class: in a module of one's own, or a notebook."""
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = []
+    for n, code in enumerate([LOSS, LOSS.replace(text, replacement)]):
+        (tmp_path / f"own{n}.py").write_text(code)
+        module = importlib.import_module(f"own{n}")
+        module.Scaled.__module__ = module.scaled.__module__ = "own"
+        monkeypatch.setitem(sys.modules, "own", module)
+        register("scaled")(module.Scaled)
+        digests.append(source_digest("scaled"))
+    assert (digests[0] == digests[1]) is same
+    for n in range(2):
+        del sys.modules[f"own{n}"]
+
+
+# What a method is given wrongly.
+
+
+def test_another_number_of_classes_is_an_error():
+    logits, observed = torch.zeros(4, 12), torch.zeros(4, 12)
+    for name, params in {"gr": {}, "em": {}, "role": {"expected_positives": 2.0}, "ll_cp": {}}.items():
+        method, step = build(name, 20, 4, **params), Step(1, 2, torch.arange(4))
+        with pytest.raises(ValueError, match=rf"'{name}' was built for num_classes=20, logits are \(4, 12\)"):
+            method(logits, observed, step)
+        with pytest.raises(ValueError, match=r"logits \(4, 20\) and observed \(4, 2\) differ in shape"):
+            method(torch.zeros(4, 20), torch.zeros(4, 2), step)
+        with pytest.raises(ValueError, match=r"logits \(4, 20\) and observed \(3, 20\) differ in shape"):
+            method(torch.zeros(4, 20), torch.zeros(3, 20), step)
+
+
+@pytest.mark.parametrize(
+    "name, bad",
+    [
+        ("em", {"alpha": (0, 1)}),
+        ("dw", {"weight": [0.1, 0.2]}),
+        ("em_apl", {"warmup": (1, 2)}),
+        ("ll_r", {"delta": (0, 1)}),
+        ("lasd", {"expected_positives": (1, 2)}),
+        ("gr_trainable", {"w": (0, 2)}),
+        ("unified", {"q1": (0, 1)}),
+        ("gr", {"q1": (0, 1)}),
+        ("gr", {"sigma": (2, 1, 0.5)}),
+        ("splc", {"first_epoch": "2"}),
+    ],
+)
+def test_a_pair_where_a_number_is_meant(name, bad):
+    with pytest.raises(ValueError, match=f"{next(iter(bad))} must be a"):
+        build(name, 5, 4, **bad)

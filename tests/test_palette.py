@@ -8,6 +8,7 @@ import pytest
 
 from spml_core import figures, methods
 from spml_core.figures import palette
+from spml_core.methods import display, registry
 
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB
 VISION = {
@@ -39,20 +40,33 @@ def test_lab_of_known_colours():
 
 
 def test_every_method_has_its_look():
-    without = [name for name in methods.names() if name not in palette.METHOD_COLORS]
-    assert not without, f"add label, colour and line of {', '.join(without)} to spml_core/figures/palette.py"
-    looks = [(palette.METHOD_COLORS[m], palette.METHOD_LINES[m]) for m in palette.METHOD_COLORS]
-    assert len(set(looks)) == len(looks)
-    assert len(set(palette.METHOD_LABELS.values())) == len(looks)
-    assert figures.METHOD_COLORS is palette.METHOD_COLORS
+    looks = [(figures.color(name), figures.style(name)["linestyle"]) for name in methods.names()]
+    assert len(set(looks)) == len({figures.label(name) for name in methods.names()}) == len(looks)
+
+
+def test_methods_without_a_look_are_given_one(monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    before = {name: figures.style(name) for name in methods.names()}
+    for n in range(8):
+        methods.register(f"mine{n}")(type(f"Mine{n}", (methods.get("gr"),), {}))
+    test_every_method_has_its_look()
+    assert before == {name: figures.style(name) for name in before}
+    look = figures.style("mine3")
+    assert look["label"] == "mine3" and figures.color("mine3") == look["color"]
+    methods.register("mine3")(type("Mine3", (methods.get("gr"),), {}))  # a cell that runs twice
+    assert figures.style("mine3") == look
+    _, ax = figures.subplots()
+    ax.plot([0, 1], **figures.style("mine3", marker=True))
 
 
 @pytest.mark.parametrize("vision", VISION)
 def test_methods_with_the_same_line_differ_in_colour(vision):
-    seen = {method: lab(color, vision) for method, color in palette.METHOD_COLORS.items()}
+    seen = {name: lab(figures.color(name), vision) for name in methods.names()}
     for one, other in combinations(seen, 2):
-        if palette.METHOD_LINES[one] == palette.METHOD_LINES[other]:
+        if figures.style(one)["linestyle"] == figures.style(other)["linestyle"]:
             assert np.linalg.norm(seen[one] - seen[other]) >= 10, (one, other)
+    for one, other in combinations(display.COLORS, 2):  # of which methods without a colour are given one
+        assert np.linalg.norm(lab(one, vision) - lab(other, vision)) >= 10, (one, other)
     assert np.linalg.norm(lab(palette.POSITIVE, vision) - lab(palette.NEGATIVE, vision)) >= 40
 
 

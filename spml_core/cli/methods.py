@@ -32,18 +32,19 @@ def _describe_method(name: str) -> str:
 
     cls = methods.get(name)
     parts = [f"{name}: {inspect.getdoc(cls)}"]
-    if loss := getattr(cls, "loss", getattr(losses, name, None)):  # where there is one, it has the equation
+    if loss := cls.loss or getattr(losses, name, None):  # where there is one, it has the equation
         parts.append(f"losses.{loss.__name__}: {inspect.getdoc(loss)}")
-    rows = [(f"  {k}", repr(v)) for k, v in methods.defaults(name).items()]
+    rows = [(f"  {k}", repr(v)) for k, v in cls.defaults().items()]
     parts.append("Parameters and defaults\n" + (table(rows) if rows else "  none"))
-    published = methods.PRESETS.get(name)
-    if published is None:
+    if cls.requires:
+        parts.append(f"Must be given: {', '.join(cls.requires)}")
+    if cls.presets is None:
         parts.append("Published hyperparameters: none")
     else:
-        datasets = list(published.params)
-        rows = [("", *datasets)] + [
-            (f"  {k}", *(str(published.params[d][k]) for d in datasets))
-            for k in published.params[datasets[0]]
+        by_dataset = cls.presets.params
+        rows = [("", *by_dataset)]
+        rows += [
+            (f"  {k}", *(str(its[k]) for its in by_dataset.values())) for k in next(iter(by_dataset.values()))
         ]
-        parts.append(f"Published hyperparameters: {published.source}\n{table(rows)}")
+        parts.append(f"Published hyperparameters: {cls.presets.source}\n{table(rows)}")
     return "\n\n".join(parts)

@@ -14,20 +14,18 @@ import numpy as np
 import pandas as pd
 
 from spml_core import figures, methods
-from spml_core.explore import equations, labelwise
+from spml_core.explore import curves
 from spml_core.explore.curves import (
-    CLOCKED,
     CURVES,
     GRIDS,
-    SHOW,
+    NUM_CLASSES,
+    Curve,
     Held,
     P,
     Setting,
-    cut,
     draw,
     draw_held,
-    told,
-    words,
+    listed,
 )
 from spml_core.explore.hyperparameters import Hyperparameters
 from spml_core.explore.panel import Panel, choice, slider
@@ -38,7 +36,6 @@ from spml_core.runs.experiment import Experiment
 from spml_core.runs.record import Run
 
 NUM_EPOCHS = 10  # of a training on digits
-RANKING = ("em_apl", "en", "epr", "ll_cp", "ll_ct", "ll_r")
 
 
 def loss_lab(method: str = "gr", runs_dir: str = "runs", figures_dir: str = "figures", **params) -> LossLab:
@@ -64,12 +61,11 @@ class LossLab(Panel):
     """
 
     def __init__(self, method: str, runs_dir: str, figures_dir: str, **params):
-        labels = {name: figures.METHOD_LABELS.get(name, name) for name in methods.names()}
-        known = [(labels[n], n) for n in methods.names() if n not in (*labelwise.WITHOUT_CURVE, "unified")]
+        curves.check(method)
+        known = [
+            (figures.label(n), n) for n in methods.names() if not methods.get(n).no_curve and n != "unified"
+        ]
         options = [("your own, in GR's frame", "unified"), *sorted(known, key=lambda item: item[0].lower())]
-        methods.get(method)
-        if method in labelwise.WITHOUT_CURVE:
-            raise ValueError(f"the loss of {method} has no curve over p: it depends on learned estimates")
         self.runs_dir, self.figures_dir, self.runs, self.training = runs_dir, figures_dir, [], None
         self._made = {}  # controls by method
         self._kept: Held | None = None
@@ -78,7 +74,7 @@ class LossLab(Panel):
         self.numbers = widgets.VBox()
         self.epoch = slider(f"epoch, of {NUM_EPOCHS}", NUM_EPOCHS, 1, NUM_EPOCHS, 1, whole=True)
         self.axis = choice("drawn over", [("probability p", "p"), ("logit z", "z")])
-        self.show = choice("show", SHOW)
+        self.show = choice("show", curves.SHOW)
         self.at = slider("read out at p =", 0.9, 0.001, 0.999, 0.001)
         self.hold = widgets.ToggleButton(False, description="Hold", tooltip="keep this curve to compare with")
         self.reset = widgets.Button(description="Reset", tooltip="the published or default numbers")
@@ -148,14 +144,14 @@ class LossLab(Panel):
         return (
             "from spml_core.methods import Step, build\n"
             "from spml_core.runs import Experiment, run\n\n"
-            f"method = build({name!r}, num_classes={labelwise.NUM_CLASSES}{examples}{given})\n"
+            f"method = build({name!r}, num_classes={NUM_CLASSES}{examples}{given})\n"
             f"loss = method(logits, observed, Step({epoch}{index}))\n\n"
             f"r = run(Experiment(dataset='digits', method={name!r}, epochs={NUM_EPOCHS}, "
             f"params={pprint.pformat(self.hyperparameters.changed(), width=10**6, sort_dicts=False)}))\n"
         )
 
-    def curve(self, logits: np.ndarray) -> labelwise.Curve:
-        return labelwise.curve(self.method.value, logits, self.epoch.value, NUM_EPOCHS, **self.params())
+    def curve(self, logits: np.ndarray) -> Curve:
+        return curves.compute(self.method.value, logits, self.epoch.value, NUM_EPOCHS, **self.params())
 
     # --- drawing ---
 
@@ -163,7 +159,7 @@ class LossLab(Panel):
         axis, p = self.axis.value, self.at.value
         grid, z = GRIDS[axis], math.log(p / (1 - p))
         found = self.curve(np.append(grid, z))  # the point that is read out is one more image
-        x, curve = (P if axis == "p" else grid), cut(found, slice(-1))
+        x, curve = (P if axis == "p" else grid), found.part(slice(-1))
         if not self._lines:
             self._start_axes(x, curve)
         for name, line in self._lines.items():
@@ -171,12 +167,10 @@ class LossLab(Panel):
         for line in self._marks:
             line.set_xdata([p if axis == "p" else z] * 2)
         self._show_range(curve)
-        self._read_out(p, z, cut(found, -1))
-        self.epoch.layout.display = None if self.method.value in CLOCKED else "none"
-        step = Step(self.epoch.value, NUM_EPOCHS)
-        built = methods.build(self.method.value, labelwise.NUM_CLASSES, 1, **self.params())
-        said = equations.remark(built, step)
-        text = equations.as_html(built, step) + (f"<br><small>{said}</small>" if said else "")
+        self._read_out(p, z, found.part(-1))
+        self.epoch.layout.display = None if methods.get(self.method.value).clocked else "none"
+        built = methods.build(self.method.value, NUM_CLASSES, 1, **self.params())
+        text = curves.as_html(built, Step(self.epoch.value, NUM_EPOCHS))
         if text != self.equation.value:
             self.equation.value = text
         if self.code.layout.display is None:
@@ -214,7 +208,7 @@ class LossLab(Panel):
                 room = 0.05 * (high - low) or 0.05
                 ax.set_ylim(low - room, high + room)
 
-    def _read_out(self, p: float, z: float, point: labelwise.Curve):
+    def _read_out(self, p: float, z: float, point: Curve):
         head = f"<tr><th>at p = {p:.3f}, z = {z:.4f}</th><th>loss L</th><th>gradient ∂L/∂z</th></tr>"
         rows = "".join(
             f"<tr><td>{words}</td><td data-value='{kind}'>{getattr(point, kind):.8f}</td>"
@@ -228,7 +222,7 @@ class LossLab(Panel):
             f"A training step {fate} this missing label."
         )
         notes = [] if self._kept is None else [html.escape(self._kept.beside(self.setting))]
-        if self.method.value in RANKING:
+        if methods.get(self.method.value).batchwise:
             notes.append(
                 "Of a batch with one observed positive in each image, p spread evenly over the axis."
             )
@@ -276,10 +270,8 @@ class LossLab(Panel):
 
     def _reset(self):
         with self.at_once():
-            given = {
-                k: v for k, v in self.hyperparameters.defaults.items() if k in self.hyperparameters.controls
-            }
-            self._set({k: v for k, v in given.items() if v is not None})
+            controls, defaults = self.hyperparameters.controls, self.hyperparameters.defaults
+            self._set({k: v for k, v in defaults.items() if k in controls and v is not None})
             self._lines = {}
 
     def _copy(self):
@@ -293,8 +285,8 @@ class LossLab(Panel):
         curve = self.curve(GRIDS[axis])
         fig, axes = figures.detached(1, 2, height_to_width=0.75)
         data = pd.DataFrame({axis: x} | {name: getattr(curve, name) for name in CURVES})
-        said = told(self.params())
-        caption = f"Loss of one label and its gradient, {words(method)}{f': {said}' if said else ''}."
+        said = listed(self.params())
+        caption = f"Loss of one label and its gradient, {figures.label(method)}{f': {said}' if said else ''}."
         held_lines, held, now = {}, "", ""
         if self._kept is not None:
             held_lines = draw_held(axes, self._kept, axis, self.show.value)
@@ -320,7 +312,7 @@ class LossLab(Panel):
         self.training = Training(self.experiment(), self.runs_dir)
         self.train.disabled, self.cancel.disabled = True, False
         self.bar.value, self.bar.description, self.bar.layout.visibility = 0, "epoch 0", "visible"
-        self.told_to_user.value = f"Training {words(self.method.value)} on digits"
+        self.told_to_user.value = f"Training {figures.label(self.method.value)} on digits"
         self.watcher = threading.Thread(target=self._watch, args=(self.training,), daemon=True)
         self.watcher.start()
 

@@ -12,11 +12,11 @@ from spml_core.figures.figure import (
     use,
     venues,
 )
-from spml_core.figures.palette import METHOD_COLORS, METHOD_LABELS, NEGATIVE, POSITIVE, color, label, style
+from spml_core.figures.palette import NEGATIVE, POSITIVE, color, label, style
 from spml_core.figures.tables import save_table
 
 __all__ = [
-    "EXTRA_FORMATS", "FONT", "METHOD_COLORS", "METHOD_LABELS", "NEGATIVE", "POSITIVE", "Claim", "color", "context",
+    "EXTRA_FORMATS", "FONT", "NEGATIVE", "POSITIVE", "Claim", "color", "context",
     "detached", "find_venue", "label", "mean_sd", "save_figure", "save_headline", "save_table", "style", "subplots",
     "use", "venues",
 ]  # fmt: skip

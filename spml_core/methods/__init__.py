@@ -19,21 +19,12 @@ from spml_core.methods import (  # noqa: F401  importing a module registers its 
     trainable,
     unified,
 )
-from spml_core.methods.base import (
-    LossMethod,
-    Method,
-    Step,
-    available,
-    build,
-    defaults,
-    get,
-    names,
-    register,
-    source_digest,
-)
-from spml_core.methods.presets import PRESETS, preset, preset_source, preset_training
+from spml_core.methods.base import LossMethod, Method, Step
+from spml_core.methods.digest import source_digest
+from spml_core.methods.presets import preset, preset_source, preset_training
+from spml_core.methods.registry import available, build, defaults, get, names, register
 
 __all__ = [
-    "PRESETS", "LossMethod", "Method", "Step", "available", "build", "defaults", "get", "names", "preset",
-    "preset_source", "preset_training", "register", "source_digest",
+    "LossMethod", "Method", "Step", "available", "build", "defaults", "get", "names", "preset", "preset_source",
+    "preset_training", "register", "source_digest",
 ]  # fmt: skip

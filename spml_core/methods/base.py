@@ -1,20 +1,23 @@
-"""The registry, the clock and the base classes of all methods."""
+"""The clock and the base classes of all methods."""
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import inspect
-import textwrap
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from spml_core import losses, words
+from spml_core.methods.display import Options, Slider, derived
+
+# Attributes and methods of a class that change nothing in a training: no part of the identity of its runs.
+SHOWN = frozenset({
+    "label", "color", "line", "whole", "requires", "presets", "equation", "remark", "no_curve", "clocked", "batchwise",
+    "controls", "control", "applicable",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,31 +36,99 @@ class Step:
 class Method(nn.Module):
     """Base of all methods: `method(logits, observed, step)` is a scalar, the mean over N*C.
 
+    Its hyperparameters are the keyword arguments of its `loss` that have a default, those of its `__init__`, and `own`;
+    each of them is stated in one of the three.
+
     Attributes:
+        hyperparameters: their effective values, as JSON.
+        loss: pure function of logits and observed labels.
+        supplied: keyword arguments of `loss` that the method gives itself.
+        own: further hyperparameters: a default, or a `Number`, `Pair` or `OneOf`, which say what is allowed.
         observes: (num_pos, num_neg) labels an image shows to this method when an experiment does not say otherwise;
             -1 = all. Oracles observe more than one positive, so no truth reaches a loss by another way.
         views: how many views of each image the method compares; above 1, logits are (views, N, C), the original first.
-        hyperparameters: the effective values of the keyword arguments, as JSON.
+
+    What it is shown with (`SHOWN`):
+        label, color, line: in figures and tables. Given to those that have none when they are registered.
+        whole: False for a part or a variant of a published method, which is no row of a benchmark.
+        requires: hyperparameters that must be given, since they say something of the data.
+        presets: published hyperparameters, `presets.published`.
+        controls: by hyperparameter, a `Slider` or `Options` of the loss lab; None for one that bends no curve. Where
+            nothing is said, a control follows from the default.
+        no_curve: why the loss is none of single labels; "" if it is.
+        clocked: whether the curve of a label moves with the epoch; batchwise: whether with the labels around it.
 
     The hooks below `forward` are what a trainer has to ask; each does nothing by default.
     """
 
+    name = "(not registered)"
+    loss: Callable[..., Tensor] | None = None
+    supplied: tuple[str, ...] = ("reduction",)
+    own: ClassVar[dict] = {}
     observes = (1, 0)
     views = 1
+
+    label, color, line, whole, presets, no_curve = "", "0.4", "-", True, None, ""
+    requires: tuple[str, ...] = ()
+    clocked = batchwise = False
+    controls: ClassVar[dict] = {
+        "log_floor": Options(
+            "logarithms", (("exact", 0.0), ("+ 1e-7, as published", 1e-7), ("+ 1e-5, as published", 1e-5))
+        )
+    }
 
     def __init__(self, num_classes: int, num_examples: int | None = None, **hyperparameters):
         super().__init__()
         if not num_classes >= 1:
             raise ValueError(f"num_classes must be >= 1, got {num_classes}")
         self.num_classes, self.num_examples = num_classes, num_examples
-        self.hyperparameters = hyperparameters
+        self.hyperparameters = self.defaults() | hyperparameters
+        for name, allowed in self.own.items():
+            if hasattr(allowed, "check"):
+                self.hyperparameters[name] = allowed.check(name, self.hyperparameters[name])
+
+    def __call__(self, logits: Tensor, observed: Tensor, step: Step) -> Tensor:
+        """Return `forward`, after a look at the shapes."""
+        shapes = [tuple(getattr(labels, "shape", ())) for labels in (logits, observed)]
+        if shapes[0] and shapes[0][-1] != self.num_classes:
+            raise ValueError(
+                f"method {self.name!r} was built for num_classes={self.num_classes}, logits are {shapes[0]}: "
+                f"build({self.name!r}, num_classes={shapes[0][-1]}, ...)"
+            )
+        if shapes[0][-2:] != shapes[1]:
+            raise ValueError(f"logits {shapes[0]} and observed {shapes[1]} differ in shape; both are (N, C)")
+        return super().__call__(logits, observed, step)
 
     @classmethod
     def defaults(cls) -> dict:
-        return keywords(cls.__init__)
+        """Return the hyperparameters with their default values."""
+        of_loss = {k: v for k, v in keywords(cls.loss).items() if k not in cls.supplied}
+        known = of_loss | keywords(cls.__init__) | cls.own
+        known = {k: getattr(v, "default", v) for k, v in known.items()}
+        return {k: v for k, v in known.items() if v is not inspect.Parameter.empty}
+
+    def constants(self) -> dict:
+        """Return the hyperparameters that are keyword arguments of the loss."""
+        return {k: self.hyperparameters[k] for k in keywords(self.loss) if k in self.hyperparameters}
+
+    def label_loss(self, step: Step) -> Callable[..., Tensor]:
+        """Return `f(logits, observed, reduction=...)`, the loss label by label at this moment.
+
+        Methods that decide on labels by what they have seen need a call with the same batch first. Regularisers of the
+        model's weights and of other views are no part of it.
+        """
+        if self.loss is None:
+            raise NotImplementedError(f"method {self.name!r} has neither a loss nor a `forward` of its own")
+        return partial(self.loss, **self.constants())
 
     def forward(self, logits: Tensor, observed: Tensor, step: Step) -> Tensor:
-        raise NotImplementedError
+        return self.label_loss(step)(logits, observed)
+
+    @classmethod
+    def has_label_loss(cls) -> bool:
+        """Return whether `label_loss` says what `forward` computes: not if only `forward` was replaced."""
+        last = next(kind for kind in cls.__mro__ if {"forward", "label_loss"} & vars(kind).keys())
+        return cls.loss is not None if last is Method else "label_loss" in vars(last)
 
     def check(self, num_epochs: int) -> None:
         """Raise ValueError if the method cannot do its work in this many epochs; called before any work."""
@@ -66,159 +137,51 @@ class Method(nn.Module):
         """See the model and the observed labels (num_examples, C) once, before the first step of a new training."""
 
     def param_groups(self, lr: float) -> list[dict]:
-        """The method's parameters for the model's optimizer, whose learning rate is `lr`."""
+        """Return the method's parameters for the model's optimizer, whose learning rate is `lr`."""
         parameters = list(self.parameters())
         return [{"params": parameters}] if parameters else []
 
     def own_optimizer(self, lr: float) -> torch.optim.Optimizer | None:
-        """An optimizer of its own, for parameters that `param_groups` does not name."""
+        """Return an optimizer of its own, for parameters that `param_groups` does not name."""
 
     def restart_epoch(self, num_epochs: int) -> int:
-        """The epoch before which the model goes back to its initial weights, 0 = never; the best is no earlier one."""
+        """Return the epoch before which the model goes back to its initial weights, 0 = never.
+
+        The best epoch is no earlier one.
+        """
         return 0
 
+    def equation(self, step: Step) -> dict[str, str]:
+        """Return LaTeX of the loss of one label, with the numbers in force at a step.
 
-_REGISTRY: dict[str, type[Method]] = {}
-_PARSING = threading.Lock()  # CPython 3.11's parser fails when threads build syntax trees at once
+        By what stands on the left of it, "observed", "missing", and symbols that these use. Empty where nobody has
+        written it.
+        """
+        return {}
 
+    def remark(self, step: Step) -> str:
+        """Return why the numbers of the equation are what they are; "" where there is nothing to say."""
+        return ""
 
-def register(name: str) -> Callable[[type[Method]], type[Method]]:
-    """Class decorator: make a `Method` available to `build` under `name`."""
+    @classmethod
+    def control(cls, name: str) -> Slider | Options | None:
+        """Return the control of a hyperparameter; None for one without."""
+        for kind in cls.__mro__:
+            if name in vars(kind).get("controls", {}):
+                return kind.controls[name]
+        return derived(name, cls.defaults()[name], name in cls.requires)
 
-    def add(cls: type[Method]) -> type[Method]:
-        known = _REGISTRY.get(name)
-        # The same class again is a notebook cell that runs twice, or a module reloaded.
-        if known is not None and _full_name(known) != _full_name(cls):
-            raise ValueError(f"method name {name!r} is taken by {_full_name(known)}: choose another")
-        cls.name = name
-        _REGISTRY[name] = cls
-        return cls
-
-    return add
-
-
-def names() -> list[str]:
-    """Registered names, sorted."""
-    return sorted(_REGISTRY)
-
-
-def available() -> dict[str, str]:
-    """Registered names with the first sentence of each docstring."""
-    return {name: inspect.getdoc(cls).split("\n")[0] for name, cls in sorted(_REGISTRY.items())}
-
-
-def get(name: str) -> type[Method]:
-    """The class registered as `name`.
-
-    Raises:
-        ValueError: unknown name, with the nearest ones.
-    """
-    if name not in _REGISTRY:
-        hint = words.did_you_mean(name, names())
-        raise ValueError(f"unknown method {name!r}: {hint}{' ' * bool(hint)}Known: {', '.join(names())}.")
-    return _REGISTRY[name]
-
-
-def build(name: str, num_classes: int, num_examples: int | None = None, **params) -> Method:
-    """Make a method.
-
-    Args:
-        name: a registered name, e.g. "gr".
-        num_classes: C.
-        num_examples: size of the training set, for methods that keep something for each example.
-        params: hyperparameters by keyword.
-
-    Raises:
-        ValueError: unknown name (with the nearest ones), unknown hyperparameter (with those there are), value out of
-            range.
-    """
-    cls = get(name)
-    known = defaults(name)
-    if unknown := sorted(set(params) - set(known)):
-        hint = words.did_you_mean(unknown[0], known, 1, 0.6)
-        raise ValueError(
-            f"method {name!r} has no parameter {', '.join(unknown)}. "
-            f"It has: {', '.join(f'{k}={v!r}' for k, v in known.items()) or 'none'}"
-            f"{f'; {hint}' if hint else '.'}"
-        )
-    return cls(num_classes, num_examples, **params)
-
-
-def defaults(name: str) -> dict:
-    """Hyperparameters of a method with their default values."""
-    return get(name).defaults()
-
-
-def source_digest(name: str) -> str:
-    """SHA-256 of the code a method consists of: its class and the losses it calls, without comments and docstrings.
-
-    Part of a run's identity, so that editing a loss retrains the runs of that loss and of no other.
-    """
-    with _PARSING:
-        return _source_digest(name)
-
-
-def _source_digest(name: str) -> str:
-    seen: dict[str, str] = {}
-    queue = [cls for cls in get(name).__mro__ if issubclass(cls, Method)]
-    while queue:
-        item = queue.pop()
-        key = _full_name(item)
-        if key in seen:
-            continue
-        seen[key], names = _code(item)
-        # Both, since a name may be a function in the one and a module in the other, like `fused`.
-        scopes = (vars(inspect.getmodule(item)), vars(losses))
-        queue += [
-            f
-            for name in names
-            for scope in scopes
-            if inspect.isfunction(f := scope.get(name)) and f.__module__.startswith(losses.__name__)
-        ]
-    return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()
-
-
-def _full_name(item) -> str:
-    return f"{item.__module__}.{item.__qualname__}"
-
-
-@cache  # a function that was changed is another one
-def _code(item) -> tuple[str, frozenset[str]]:
-    """Of a class or function: its code without comments and docstrings, and the names in it."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(item)))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    code = ast.unparse(tree)
-    nodes = list(ast.walk(ast.parse(code)))
-    plain = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return code, frozenset(plain | {node.attr for node in nodes if isinstance(node, ast.Attribute)})
+    @classmethod
+    def applicable(cls, values: dict) -> list[str]:
+        """Return those hyperparameters that matter beside the values of the others."""
+        return [*values]
 
 
 class LossMethod(Method):
     """A method that is nothing but a loss; the loss's keyword arguments are its hyperparameters."""
 
-    loss: Callable[..., Tensor]
 
-    def __init__(self, num_classes: int, num_examples: int | None = None, **hyperparameters):
-        super().__init__(num_classes, num_examples, **{**self.defaults(), **hyperparameters})
-        probe(self)
-
-    @classmethod
-    def defaults(cls) -> dict:
-        return {k: v for k, v in keywords(cls.loss).items() if k != "reduction"}
-
-    def forward(self, logits, observed, step):
-        return self.loss(logits, observed, **self.hyperparameters)
-
-
-def probe(method: Method, step: Step = Step(1, 1)) -> None:
-    """Run a stateless method once on nothing, so that a hyperparameter out of range is an error before any work."""
-    nothing = torch.zeros(1, method.num_classes)
-    method(nothing, nothing, step)
-
-
-def keywords(function: Callable) -> dict:
-    return {
-        k: p.default for k, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY
-    }
+def keywords(function: Callable | None) -> dict:
+    """Return the keyword-only arguments of a function with their defaults."""
+    parameters = inspect.signature(function).parameters if function else {}
+    return {k: p.default for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY}

@@ -1,10 +1,17 @@
 """GR: a loss whose pseudo-label and weight follow a schedule."""
 
 import math
+from functools import partial
 from numbers import Real
+from typing import ClassVar
 
 from spml_core import losses
-from spml_core.methods.base import Method, Step, probe, register
+from spml_core.methods import latex
+from spml_core.methods.base import Method, Step
+from spml_core.methods.display import BLUE, Options, usual
+from spml_core.methods.parameters import OneOf, Pair
+from spml_core.methods.presets import published
+from spml_core.methods.registry import register
 
 SCHEDULES = ("code", "paper")
 
@@ -27,47 +34,40 @@ class GR(Method):
         expected_positives: k in (1, C), true positives an image; for "prior" only.
     """
 
-    def __init__(
-        self,
-        num_classes,
-        num_examples=None,
-        *,
-        w: tuple[float, float] = (0.0, 2.0),
-        b: tuple[float, float] = (-2.0, -2.0),
-        mu: tuple[float, float] = (0.5, 0.8),
-        sigma: tuple[float, float] = (2.0, 0.5),
-        q1: float = 0.01,
-        q2: float = 0.01,
-        q3: float | tuple[float, float] = 1.0,
-        schedule: str = "code",
-        b0: float | str | None = None,
-        expected_positives: float | None = None,
-        log_floor: float = 0.0,
-    ):
-        if schedule not in SCHEDULES:
-            raise ValueError(f"unknown schedule {schedule!r}: use one of {', '.join(SCHEDULES)}")
-        pairs = {"w": w, "b": b, "mu": mu, "sigma": sigma}
-        pairs = {k: _pair(k, v) for k, v in pairs.items()}
-        if not min(pairs["sigma"]) > 0:
-            raise ValueError(f"sigma must be > 0 at both ends of its schedule, got {pairs['sigma']}")
-        if isinstance(q3, list | tuple):
-            q3 = _pair("q3", q3)
-            if not min(q3) >= 0:
-                raise ValueError(f"q3 must be >= 0 at both ends of its schedule, got {q3}")
-        super().__init__(
-            num_classes,
-            num_examples,
-            **pairs,
-            q1=q1,
-            q2=q2,
-            q3=q3,
-            schedule=schedule,
-            b0=b0,
-            expected_positives=expected_positives,
-            log_floor=log_floor,
-        )
+    loss = staticmethod(losses.gr)
+    own: ClassVar = {
+        "w": Pair((0.0, 2.0)),
+        "b": Pair((-2.0, -2.0)),
+        "mu": Pair((0.5, 0.8)),
+        "sigma": Pair((2.0, 0.5), 0, "()"),
+        "schedule": OneOf("code", SCHEDULES),
+        "b0": None,
+        "expected_positives": None,
+    }
+    clocked = True
+    label, color, line = "GR", BLUE, "-"
+    presets = published(
+        "GR Table 6, 4.4 (q1); start values of the released code",
+        dict(epochs=[8, 8, 10, 10], batch_size=[8, 16, 16, 8], lr=[1e-5, 1e-5, 1e-5, 5e-5]),
+        w=[(0.0, 2.0), *[(0.0, 10.0)] * 3],
+        b=[(-2.0, -2.0), *[(-2.0, -8.0)] * 3],
+        mu=(0.5, 0.8),
+        sigma=(2.0, 0.5),
+        q1=0.01,
+        q2=0.01,
+        q3=[1.0, 1.0, 1.0, 1.5],
+    )
+    controls: ClassVar = {
+        **usual("w", "b", "mu", "sigma", "q1", "q2", "q3"),
+        "schedule": Options("schedule", SCHEDULES),
+        "expected_positives": None,  # of the start of b
+    }
+
+    def __init__(self, num_classes, num_examples=None, **hyperparameters):
+        super().__init__(num_classes, num_examples, **hyperparameters)
+        if isinstance(self.hyperparameters["q3"], list | tuple):
+            self.hyperparameters["q3"] = Pair(1.0, 0).check("q3", self.hyperparameters["q3"])
         self.start_of_b = self._start_of_b()
-        probe(self)
 
     def _start_of_b(self) -> float:
         b0, k = self.hyperparameters["b0"], self.hyperparameters["expected_positives"]
@@ -85,7 +85,7 @@ class GR(Method):
         return math.log((k - 1) / (self.num_classes - k))
 
     def at(self, step: Step) -> dict[str, float]:
-        """w, b, mu, sigma at a step."""
+        """Return w, b, mu, sigma at a step."""
         late = step.epoch / step.num_epochs
         early = late if self.hyperparameters["schedule"] == "paper" else (step.epoch - 1) / step.num_epochs
         moments = {"w": early, "b": early, "mu": late, "sigma": late}
@@ -95,19 +95,21 @@ class GR(Method):
         return {k: (1 - t) * ends[k][0] + t * ends[k][1] for k, t in moments.items()}
 
     def q3_at(self, step: Step) -> float:
-        """q3 at a step."""
+        """Return q3 at a step."""
         q3, t = self.hyperparameters["q3"], step.epoch / step.num_epochs
         return (1 - t) * q3[0] + t * q3[1] if isinstance(q3, tuple) else q3
 
-    def forward(self, logits, observed, step):
-        constants = {k: self.hyperparameters[k] for k in ("q1", "q2", "log_floor")}
-        return losses.gr(logits, observed, **self.at(step), q3=self.q3_at(step), **constants)
+    def label_loss(self, step):
+        return partial(self.loss, **self.constants() | self.at(step) | {"q3": self.q3_at(step)})
 
+    def equation(self, step):
+        return latex.gr(self, **self.at(step), q3=self.q3_at(step))
 
-def _pair(name: str, value) -> tuple[float, float]:
-    pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    if len(pair) != 2 or not all(isinstance(v, Real) and math.isfinite(v) for v in pair):
-        raise ValueError(
-            f"{name} must be a (start, end) pair of finite numbers or one such number, got {value!r}"
+    def remark(self, step):
+        if self.hyperparameters["schedule"] != "code":
+            return ""
+        epoch, epochs = step.epoch, step.num_epochs
+        return (
+            f"By the schedule “code”, w and b are at {epoch - 1}/{epochs} of their way from start to end, and stop "
+            f"one epoch short of the end; μ and σ are at {epoch}/{epochs}, as are all four by “paper”."
         )
-    return (float(pair[0]), float(pair[1]))

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import ClassVar
+
 import torch
 
 from spml_core import losses
 from spml_core.losses.pseudo import count_of
-from spml_core.methods.base import Method, Step, register
-from spml_core.methods.memory import Memory, check_number
+from spml_core.methods import latex
+from spml_core.methods.base import Method, Step
+from spml_core.methods.display import ORANGE, usual
+from spml_core.methods.memory import Memory
+from spml_core.methods.parameters import Number
+from spml_core.methods.presets import published
+from spml_core.methods.registry import register
+
+KIM = "Kim et al., CVPR 2022 (share of all labels: {} %)"
 
 
 class _Growing(Method):
     """k = ceil(N C (epoch - 1) delta), 0 in the first epoch."""
 
-    def __init__(self, num_classes, num_examples=None, *, delta: float):
-        check_number("delta", delta, 0, 1)
-        super().__init__(num_classes, num_examples, delta=delta)
+    clocked = batchwise = True
+    controls = usual("delta")
 
     def count(self, logits: torch.Tensor, step: Step) -> int:
         return count_of(self.hyperparameters["delta"], logits.numel() * (step.epoch - 1))
+
+    def label_loss(self, step):
+        return lambda z, s, **reduction: self.loss(z, s, k=self.count(z, step), **reduction)
 
 
 @register("ll_r")
@@ -34,11 +46,13 @@ class LLR(_Growing):
     Deviation: the released code counts in percent (0.5), and rejects all labels tied with the k-th.
     """
 
-    def __init__(self, num_classes, num_examples=None, *, delta: float = 0.005):
-        super().__init__(num_classes, num_examples, delta=delta)
+    loss = staticmethod(losses.ll_r)
+    own: ClassVar = {"delta": Number(0.005, 0, 1)}
+    label, color, line = "LL-R", ORANGE, "--"
+    presets = published(KIM.format(0.5), delta=0.005)
 
-    def forward(self, logits, observed, step):
-        return losses.ll_r(logits, observed, k=self.count(logits, step))
+    def equation(self, step):
+        return latex.largest(self, step.epoch - 1, "0")
 
 
 @register("ll_ct")
@@ -53,11 +67,13 @@ class LLCt(_Growing):
     Deviation: the released code counts in percent (0.2), and corrects all labels tied with the k-th.
     """
 
-    def __init__(self, num_classes, num_examples=None, *, delta: float = 0.002):
-        super().__init__(num_classes, num_examples, delta=delta)
+    loss = staticmethod(losses.ll_ct)
+    own: ClassVar = {"delta": Number(0.002, 0, 1)}
+    label, color, line = "LL-Ct", ORANGE, ":"
+    presets = published(KIM.format(0.2), delta=0.002)
 
-    def forward(self, logits, observed, step):
-        return losses.ll_ct(logits, observed, k=self.count(logits, step))
+    def equation(self, step):
+        return latex.largest(self, step.epoch - 1, latex.cross_entropy(self)["observed"])
 
 
 @register("ll_cp")
@@ -76,18 +92,32 @@ class LLCp(Memory):
     good those above it only, at least one fewer.
     """
 
-    def __init__(self, num_classes, num_examples=None, *, delta: float = 0.001):
-        check_number("delta", delta, 0, 1)
-        super().__init__(num_classes, num_examples, delta=delta)
+    own: ClassVar = {"delta": Number(0.001, 0, 1)}
+    clocked = batchwise = True
+    label, color, line = "LL-Cp", ORANGE, "-."
+    presets = published(KIM.format(0.1), delta=0.001)
+    controls = usual("delta")
+
+    def __init__(self, num_classes, num_examples=None, **hyperparameters):
+        super().__init__(num_classes, num_examples, **hyperparameters)
         self.remember("corrected", False)
+
+    def label_loss(self, step):
+        return partial(_corrected_an, corrected=self.kept("corrected", step))
 
     def forward(self, logits, observed, step):
         index = self.rows(step, logits)
-        corrected = self.corrected.index_select(0, index)
-        labels = losses.as_positive(observed, corrected)
         if step.epoch > 1:
+            corrected = self.kept("corrected", step)
+            labels = losses.as_positive(observed, corrected)
             k = count_of(self.hyperparameters["delta"], logits.numel())
-            new = losses.large_losses(logits, labels, k=k)
-            self.corrected[index] = corrected | new
-            labels = losses.as_positive(labels, new)
-        return losses.an(logits, labels)
+            self.corrected[index] = corrected | losses.large_losses(logits, labels, k=k)
+        return super().forward(logits, observed, step)
+
+    def equation(self, step):
+        fate = latex.cross_entropy(self)["observed"] + r"\ \mathrm{for\ good}"
+        return latex.largest(self, 1, fate)
+
+
+def _corrected_an(logits, observed, corrected, reduction="mean"):
+    return losses.an(logits, losses.as_positive(observed, corrected), reduction=reduction)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import ClassVar
 
 from spml_core import losses
-from spml_core.methods.base import Method, Step, probe, register
-from spml_core.methods.memory import check_number
+from spml_core.losses.common import check_range
+from spml_core.methods import latex
+from spml_core.methods.base import Method
+from spml_core.methods.display import WINE, Slider, usual
+from spml_core.methods.latex import number
+from spml_core.methods.parameters import Number
+from spml_core.methods.presets import published
+from spml_core.methods.registry import register
 
 
 @register("lasd")
@@ -29,42 +37,49 @@ class LASD(Method):
     classes, we take the mean over N*C of both terms, which keeps their ratio.
     """
 
-    def __init__(
-        self,
-        num_classes,
-        num_examples=None,
-        *,
-        lambda_plus: float = 0.1,
-        lambda_minus: float | None = None,
-        expected_positives: float = 1.0,
-        tau: float = 0.9,
-        gamma_pos: float = 0.0,
-        gamma_neg: float = 4.0,
-        alpha: float = 0.7,
-    ):
-        check_number("alpha", alpha, 0, math.inf, "[)")
-        super().__init__(
-            num_classes,
-            num_examples,
-            lambda_plus=lambda_plus,
-            lambda_minus=lambda_minus,
-            expected_positives=expected_positives,
-            tau=tau,
-            gamma_pos=gamma_pos,
-            gamma_neg=gamma_neg,
-            alpha=alpha,
-        )
-        self.views = 3 if alpha else 1
-        if lambda_minus is None:
-            check_number("lambda_plus", lambda_plus, 0, math.inf, "[)")
-            lambda_minus = losses.leverage(lambda_plus, expected_positives, num_classes)
-        self.lambda_minus = lambda_minus
-        probe(self)
+    loss = staticmethod(losses.lasd)
+    own: ClassVar = {
+        "lambda_minus": None,
+        "expected_positives": Number(1.0),
+        "alpha": Number(0.7, 0, math.inf),
+    }
+    label, color, line = "LASD", WINE, "-"
+    presets = published(
+        "LASD Table 4; k of Table 1 for Theorem 5.4",
+        lambda_plus=[0.10, 0.03, 0.015, 0.005],
+        tau=[0.90, 0.90, 0.95, 0.93],
+        alpha=[0.70, 0.10, 0.15, 0.03],
+        expected_positives=[1.46, 2.94, 1.89, 31.4],
+    )
+    controls: ClassVar = {
+        **usual("tau", "gamma_pos", "gamma_neg", "expected_positives"),
+        "lambda_plus": Slider("weight λ₊", 0, 1, 0.01),
+        "alpha": None,
+    }
 
-    def forward(self, logits, observed, step: Step):
-        options = {k: self.hyperparameters[k] for k in ("lambda_plus", "tau", "gamma_pos", "gamma_neg")}
-        options["lambda_minus"] = self.lambda_minus
+    def __init__(self, num_classes, num_examples=None, **hyperparameters):
+        super().__init__(num_classes, num_examples, **hyperparameters)
+        h = self.hyperparameters
+        self.views, self.lambda_minus = 3 if h["alpha"] else 1, h["lambda_minus"]
+        if self.lambda_minus is None:
+            check_range("lambda_plus", h["lambda_plus"], 0, math.inf)
+            self.lambda_minus = losses.leverage(h["lambda_plus"], h["expected_positives"], num_classes)
+
+    def label_loss(self, step):
+        return partial(self.loss, **self.constants() | {"lambda_minus": self.lambda_minus})
+
+    def forward(self, logits, observed, step):
         if logits.ndim == 2:
-            return losses.lasd(logits, observed, **options)
-        loss = losses.lasd(logits[0], observed, **options)
+            return super().forward(logits, observed, step)
+        loss = super().forward(logits[0], observed, step)
         return loss + self.hyperparameters["alpha"] * losses.consistency(logits)
+
+    def equation(self, step):
+        h, tau = self.hyperparameters, number(self.hyperparameters["tau"])
+        plus, minus = number(h["lambda_plus"]), f"{self.lambda_minus:.3g}"
+        return {
+            "observed": "L_+",
+            "missing": rf"{plus}\,[p>{tau}]\,L_+ + {minus}\,[p\leq {tau}]\,L_-",
+            "L_+": latex.margin(h["gamma_pos"], 0.0),
+            "L_-": latex.focal_negative(h["gamma_neg"]),
+        }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -31,22 +31,41 @@ class Memory(Method):
         """Make a buffer (num_examples, C)."""
         self.register_buffer(name, torch.full((self.num_examples, self.num_classes), fill))
 
+    def kept(self, name: str, step: Step) -> Tensor:
+        """Return the rows of a buffer that belong to this batch, (N, C)."""
+        state = getattr(self, name)
+        return state.index_select(0, step.index.to(state.device))
+
     def rows(self, step: Step, logits: Tensor) -> Tensor:
-        """The rows of this batch.
+        """Return the rows of this batch.
 
         Raises:
-            ValueError: the step has no index, or one of another length.
+            ValueError: the step has no index, or one of another length, or of rows that there are not.
         """
-        if step.index is None or len(step.index) != len(logits):
-            given = "none" if step.index is None else f"{len(step.index)} for {len(logits)} images"
+        if fault := self._fault(step.index, len(logits)):
             raise ValueError(
                 f"method {self.name!r} finds its state by index: give Step(index=...), the (N,) rows of the training "
-                f"set that the batch holds (got {given})"
+                f"set that the batch holds (got {fault})"
             )
         return step.index.to(logits.device)
 
+    def _fault(self, index, num: int) -> str:
+        if not isinstance(index, Tensor):
+            return "none" if index is None else f"a {type(index).__name__}, no tensor"
+        if index.shape != (num,):
+            return f"{len(index) if index.ndim == 1 else tuple(index.shape)} for {num} images"
+        if index.is_floating_point() or index.dtype == torch.bool:
+            return f"numbers of type {index.dtype}"
+        if index.device.type == "cpu" and num:  # elsewhere a look at values would wait for the device
+            low, high = index.aminmax()
+            if low < 0 or high >= self.num_examples:
+                return (
+                    f"rows {int(low)} to {int(high)}, of a method built for num_examples={self.num_examples}"
+                )
+        return ""
+
     def begins(self, step: Step) -> bool:
-        """Whether this is the first call of an epoch."""
+        """Return whether this is the first call of an epoch."""
         new, self.epoch = step.epoch != self.epoch, step.epoch
         return new
 
@@ -74,12 +93,3 @@ class Recording(Memory):
         known = labels.abs()
         p = torch.addcdiv(torch.sigmoid(z), known, 1 - known)  # + 1/0 where known, + 0/1 elsewhere
         self.recorded[index] = p.to(self.recorded.dtype)
-
-
-def check_number(name: str, value, low: float, high: float, ends: str = "[]") -> None:
-    """Raise ValueError unless value is a number in the interval; `ends` says which of its ends belong to it."""
-    fits = isinstance(value, Real) and not isinstance(value, bool)
-    fits = fits and (low <= value if ends[0] == "[" else low < value)
-    fits = fits and (value <= high if ends[1] == "]" else value < high)
-    if not fits:
-        raise ValueError(f"{name} must be a number in {ends[0]}{low}, {high}{ends[1]}, got {value!r}")

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from numbers import Integral
+from functools import partial
+from typing import ClassVar
 
 import torch
 
 from spml_core import losses
 from spml_core.losses.common import prepare
 from spml_core.losses.pseudo import lowest
-from spml_core.methods.base import Step, register
-from spml_core.methods.memory import Memory, Recording, check_number
+from spml_core.methods import latex
+from spml_core.methods.base import Step
+from spml_core.methods.display import BROWN, GREEN, GREY, Options, Slider, usual
+from spml_core.methods.memory import Memory, Recording
+from spml_core.methods.parameters import Number, OneOf
+from spml_core.methods.presets import published
+from spml_core.methods.registry import register
 
 
 @register("em_apl")
@@ -41,41 +47,34 @@ class EMAPL(Recording):
     nothing when a training set is a single batch. Logarithms: `log_floor=1e-5`.
     """
 
-    def __init__(
-        self,
-        num_classes,
-        num_examples=None,
-        *,
-        alpha: float = 0.2,
-        beta: float = 0.02,
-        theta: float = 0.9,
-        warmup: int = 5,
-        soft: bool = True,
-        positive: float = 0.0,
-        log_floor: float = 0.0,
-    ):
-        check_number("alpha", alpha, 0, math.inf, "[)")
-        check_number("positive", positive, 0, 1)
-        if not isinstance(soft, bool):
-            raise ValueError(f"soft must be True or False, got {soft!r}")
-        check_number("beta", beta, 0, math.inf, "[)")
-        check_number("theta", theta, 0, 1, "(]")
-        check_number("log_floor", log_floor, 0, 1)
-        if not isinstance(warmup, Integral) or warmup < 1:
-            raise ValueError(f"warmup must be a whole number of epochs, at least 1; got {warmup!r}")
-        super().__init__(
-            num_classes,
-            num_examples,
-            alpha=alpha,
-            beta=beta,
-            theta=theta,
-            warmup=warmup,
-            soft=soft,
-            positive=positive,
-            log_floor=log_floor,
-        )
+    loss = staticmethod(losses.em_apl)
+    own: ClassVar = {
+        "theta": Number(0.9, 0, 1, "(]"),
+        "warmup": Number(5, 1),
+        "soft": OneOf(True, (True, False)),
+        "positive": Number(0.0, 0, 1),
+    }
+    clocked = batchwise = True
+    label, color, line = "EM+APL", GREEN, "--"
+    presets = published(
+        "EM Table 6",
+        alpha=[0.2, 0.1, 0.1, 0.01],
+        beta=[0.02, 0.9, 0.2, 0.4],
+        theta=0.9,
+        warmup=[5, 5, 4, 3],
+    )
+    controls: ClassVar = {
+        **usual("alpha", "warmup"),
+        "beta": Slider("weight β of pseudo-labels", 0, 1, 0.01),
+        "theta": Slider("final share θ of negatives", 0.01, 1, 0.01),
+        "positive": Slider("final share of positives", 0, 1, 0.01),
+        "soft": Options("pseudo-labels", (("soft", True), ("hard", False))),
+    }
+
+    def __init__(self, num_classes, num_examples=None, **hyperparameters):
+        super().__init__(num_classes, num_examples, **hyperparameters)
         self.remember("pseudo_negative", 0.0)
-        if positive:
+        if self.hyperparameters["positive"]:
             self.remember("pseudo_positive", 0.0)
 
     def check(self, num_epochs):
@@ -91,11 +90,22 @@ class EMAPL(Recording):
         if self.begins(step) and step.epoch > self.hyperparameters["warmup"]:
             self.assign(step)
         self.record(index, logits, observed)
-        options = {k: self.hyperparameters[k] for k in ("alpha", "beta", "log_floor")}
-        pseudo = self.pseudo_negative.index_select(0, index)
+        return super().forward(logits, observed, step)
+
+    def label_loss(self, step):
+        pseudo = self.kept("pseudo_negative", step)
         if self.hyperparameters["positive"]:
-            pseudo = pseudo + self.pseudo_positive.index_select(0, index)  # no label is both
-        return losses.em_apl(logits, observed, pseudo, **options)
+            pseudo = pseudo + self.kept("pseudo_positive", step)  # no label is both
+        return partial(self.loss, pseudo_negative=pseudo, **self.constants())
+
+    def equation(self, step):
+        plain, floor = latex.cross_entropy(self), self.hyperparameters["log_floor"]
+        both = rf"s\,{latex.log('p', floor)} + (1-s)\,{latex.log('1-p', floor)}"
+        return {
+            "observed": plain["observed"],
+            "missing": latex.entropy(self, ""),
+            r"\mathrm{pseudo-label}\ s": f"-{latex.number(self.hyperparameters['beta'])}\\,({both})",
+        }
 
     @torch.no_grad()
     def assign(self, step: Step) -> None:
@@ -137,29 +147,24 @@ class EN(Memory):
     random), the decay, and the first epoch, which has no average yet.
     """
 
-    def __init__(
-        self,
-        num_classes,
-        num_examples=None,
-        *,
-        expected_positives: float | None = None,
-        decay: float = 0.5,
-        warmup: int = 1,
-        log_floor: float = 0.0,
-    ):
-        losses.expected_positives_penalty(torch.zeros(1, num_classes), expected_positives)  # checks it
-        check_number("decay", decay, 0, 1, "[)")
-        check_number("log_floor", log_floor, 0, 1)
-        if not isinstance(warmup, Integral) or warmup < 1:
-            raise ValueError(f"warmup must be a whole number of epochs, at least 1; got {warmup!r}")
-        super().__init__(
-            num_classes,
-            num_examples,
-            expected_positives=expected_positives,
-            decay=decay,
-            warmup=warmup,
-            log_floor=log_floor,
-        )
+    loss = staticmethod(losses.en)
+    own: ClassVar = {
+        "expected_positives": None,
+        "decay": Number(0.5, 0, 1, "[)"),
+        "warmup": Number(1, 1),
+    }
+    clocked = batchwise = True
+    label, color, line = "EN", GREY, "--"
+    requires = ("expected_positives",)
+    controls: ClassVar = {
+        **usual("expected_positives", "warmup"),
+        "decay": Slider("decay of the average", 0, 0.99, 0.01),
+    }
+
+    def __init__(self, num_classes, num_examples=None, **hyperparameters):
+        super().__init__(num_classes, num_examples, **hyperparameters)
+        k = self.hyperparameters["expected_positives"]
+        losses.expected_positives_penalty(torch.zeros(1, num_classes), k)  # checks it
         self.remember("average", float("nan"))
         self.remember("negative", True)
 
@@ -168,8 +173,15 @@ class EN(Memory):
         if self.begins(step) and step.epoch > self.hyperparameters["warmup"]:
             self.assign()
         self.record(index, logits, observed)
-        floor = self.hyperparameters["log_floor"]
-        return losses.en(logits, observed, self.negative.index_select(0, index), log_floor=floor)
+        return super().forward(logits, observed, step)
+
+    def label_loss(self, step):
+        return partial(self.loss, negative=self.kept("negative", step), **self.constants())
+
+    def equation(self, step):
+        plain = latex.cross_entropy(self)
+        missing = rf"{plain['missing']}\ \mathrm{{among\ the\ least\ likely}};\ 0\ \mathrm{{else}}"
+        return plain | {"missing": missing}
 
     @torch.no_grad()
     def assign(self) -> None:
@@ -208,22 +220,19 @@ class PseudoLabel(Recording):
     Deviation: the predictions are those recorded in the last epoch of stage one, not of a pass of their own.
     """
 
-    def __init__(
-        self,
-        num_classes,
-        num_examples=None,
-        *,
-        tau: float = 0.6,
-        first: float = 0.5,
-        base: str = "bce",
-        log_floor: float = 0.0,
-    ):
-        check_number("tau", tau, 0, 1, "()")
-        check_number("first", first, 0, 1, "()")
-        check_number("log_floor", log_floor, 0, 1)
-        nothing = torch.zeros(1, num_classes)
-        losses.pseudo_label(nothing, nothing, nothing > 0, base=base, log_floor=log_floor)  # checks them
-        super().__init__(num_classes, num_examples, tau=tau, first=first, base=base, log_floor=log_floor)
+    loss = staticmethod(losses.pseudo_label)
+    own: ClassVar = {"tau": Number(0.6, 0, 1, "()"), "first": Number(0.5, 0, 1, "()")}
+    clocked = True
+    label, color, line = "Pseudo-label", BROWN, ":"
+    controls: ClassVar = {
+        **usual("base"),
+        "tau": Slider("threshold τ on p", 0.01, 0.99, 0.01),
+        "first": Slider("share of stage one", 0.05, 0.95, 0.05),
+        "log_floor": None,  # of one of the four bases
+    }
+
+    def __init__(self, num_classes, num_examples=None, **hyperparameters):
+        super().__init__(num_classes, num_examples, **hyperparameters)
         self.remember("pseudo_positive", False)
 
     def check(self, num_epochs):
@@ -240,5 +249,13 @@ class PseudoLabel(Recording):
             tau = self.hyperparameters["tau"]
             self.pseudo_positive.copy_(self.recorded.isfinite() & (self.recorded > tau))
         self.record(index, logits, observed)
-        options = {k: self.hyperparameters[k] for k in ("base", "log_floor")}
-        return losses.pseudo_label(logits, observed, self.pseudo_positive.index_select(0, index), **options)
+        return super().forward(logits, observed, step)
+
+    def label_loss(self, step):
+        return partial(self.loss, pseudo_positive=self.kept("pseudo_positive", step), **self.constants())
+
+    def equation(self, step):
+        tau = latex.number(self.hyperparameters["tau"])
+        relabelled = rf"\mathrm{{as\ observed\ where}}\ p>{tau}\ \mathrm{{at\ the\ end\ of\ stage\ one}}"
+        plain = latex.base(self.hyperparameters["base"], self.hyperparameters["log_floor"])
+        return plain | {r"\mathrm{relabelled}": relabelled}

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from spml_core import losses
-from spml_core.methods.base import Method, register
-from spml_core.methods.memory import check_number
+from spml_core.methods import latex
+from spml_core.methods.base import Method
+from spml_core.methods.display import PURPLE
+from spml_core.methods.parameters import Number
+from spml_core.methods.presets import published
+from spml_core.methods.registry import register
 
 
 class _Regularised(Method):
     """`an` + strength * sum over the model's trainable parameters of |w|^power."""
 
+    loss = staticmethod(losses.an)
+    own: ClassVar = {"strength": Number(1e-6, 0, math.inf)}
+    controls: ClassVar = {"strength": None}
+    label_loss = Method.label_loss  # without the penalty, which is of no single label
     power: int
 
-    def __init__(self, num_classes, num_examples=None, *, strength: float = 1e-6, log_floor: float = 0.0):
-        check_number("strength", strength, 0, math.inf, "[)")
-        check_number("log_floor", log_floor, 0, 1)
-        super().__init__(num_classes, num_examples, strength=strength, log_floor=log_floor)
+    def __init__(self, num_classes, num_examples=None, **hyperparameters):
+        super().__init__(num_classes, num_examples, **hyperparameters)
         self._weights = ()  # a tuple, so that the model does not become a part of this module
 
     def start(self, model, observed):
         self._weights = tuple(p for p in model.parameters() if p.requires_grad)
 
     def forward(self, logits, observed, step):
-        loss = losses.an(logits, observed, log_floor=self.hyperparameters["log_floor"])
+        loss = super().forward(logits, observed, step)
         if not self._weights:
             return loss
         return loss + self.hyperparameters["strength"] * losses.lp_norm(self._weights, self.power)
@@ -43,6 +50,9 @@ class L1R(_Regularised):
     """
 
     power = 1
+    label, color, line = "L1R", PURPLE, "--"
+    presets = published("EM App. B.2, 2", strength=[1e-6, 1e-7, 1e-7, 1e-9])
+    equation = latex.cross_entropy
 
 
 @register("l2r")
@@ -59,3 +69,6 @@ class L2R(_Regularised):
     """
 
     power = 2
+    label, color, line = "L2R", PURPLE, ":"
+    presets = published("EM App. B.2, 2", strength=[1e-6, 1e-7, 1e-6, 1e-8])
+    equation = latex.cross_entropy

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from spml_core import losses
-from spml_core.methods.base import register
-from spml_core.methods.memory import Memory, check_number
+from spml_core.methods.display import PINK
+from spml_core.methods.memory import Memory
+from spml_core.methods.parameters import Number
+from spml_core.methods.presets import published
+from spml_core.methods.registry import register
 
 
 @register("role")
@@ -27,25 +31,15 @@ class ROLE(Memory):
             outside the batch move on with their momentum, as in the released code.
     """
 
-    def __init__(
-        self,
-        num_classes,
-        num_examples=None,
-        *,
-        expected_positives: float | None = None,
-        lr_factor: float = 10.0,
-        log_floor: float = 0.0,
-    ):
-        losses.expected_positives_penalty(torch.zeros(1, num_classes), expected_positives)  # checks it
-        check_number("lr_factor", lr_factor, 0, math.inf, "()")
-        check_number("log_floor", log_floor, 0, 1)
-        super().__init__(
-            num_classes,
-            num_examples,
-            expected_positives=expected_positives,
-            lr_factor=lr_factor,
-            log_floor=log_floor,
-        )
+    loss = staticmethod(losses.role)
+    own: ClassVar = {"expected_positives": None, "lr_factor": Number(10.0, 0, math.inf, "()")}
+    label, color, line = "ROLE", PINK, "--"
+    no_curve = "it depends on estimates that training learns"
+    requires = ("expected_positives",)
+    presets = published("Cole et al., CVPR 2021 (k)", expected_positives=[1.5, 2.9, 1.9, 31.4])
+
+    def __init__(self, num_classes, num_examples=None, **hyperparameters):
+        super().__init__(num_classes, num_examples, **hyperparameters)
         bound = math.log(0.6 / 0.4)
         self.estimator = nn.Parameter(torch.empty(self.num_examples, num_classes).uniform_(-bound, bound))
 
@@ -58,7 +52,11 @@ class ROLE(Memory):
     def param_groups(self, lr):
         return [{"params": [self.estimator], "lr": lr * self.hyperparameters["lr_factor"]}]
 
+    def label_loss(self, step):
+        """Return the loss of a batch, which is not one of single labels."""
+        estimates, constants = self.kept("estimator", step), self.constants()
+        return lambda z, s: self.loss(z, estimates, s, **constants)
+
     def forward(self, logits, observed, step):
-        estimates = self.estimator.index_select(0, self.rows(step, logits))
-        options = {k: self.hyperparameters[k] for k in ("expected_positives", "log_floor")}
-        return losses.role(logits, estimates, observed, **options)
+        self.rows(step, logits)
+        return super().forward(logits, observed, step)

@@ -1,7 +1,33 @@
 """Methods that are nothing but a loss, and two whose loss changes once."""
 
+from functools import partial
+from typing import ClassVar
+
 from spml_core import losses
-from spml_core.methods.base import LossMethod, Method, probe, register
+from spml_core.methods import latex
+from spml_core.methods.base import LossMethod, Method
+from spml_core.methods.display import (
+    BLACK,
+    BROWN,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    PURPLE,
+    SKY,
+    VERMILION,
+    Options,
+    Slider,
+    usual,
+)
+from spml_core.methods.latex import number
+from spml_core.methods.parameters import Number
+from spml_core.methods.presets import published
+from spml_core.methods.registry import register
+
+HILL = (
+    "Zhang et al., 2021, Sec. III and IV ({}); the same for every data set there (COCO, VOC 2007, NUS-WIDE)"
+)
 
 
 @register("bce")
@@ -10,6 +36,8 @@ class BCE(LossMethod):
 
     loss = staticmethod(losses.bce)
     observes = (-1, -1)
+    label, color, line = "BCE (full labels)", BLACK, "-"
+    equation = latex.cross_entropy
 
 
 @register("iun")
@@ -18,6 +46,10 @@ class IUN(LossMethod):
 
     loss = staticmethod(losses.iun)
     observes = (1, -1)
+    label, color, line = "IUN", BLACK, ":"
+
+    def equation(self, step):
+        return latex.cross_entropy(self) | {"missing": "0"}
 
 
 @register("an")
@@ -25,6 +57,8 @@ class AN(LossMethod):
     """Assume negative: unobserved labels are negatives. The lower bound (Cole Eq. 2)."""
 
     loss = staticmethod(losses.an)
+    label, color, line = "AN", VERMILION, "-"
+    equation = latex.cross_entropy
 
 
 @register("an_ls")
@@ -32,6 +66,16 @@ class ANLS(LossMethod):
     """Assume negative with label smoothing (Cole 4.2; LASD A.2.2)."""
 
     loss = staticmethod(losses.an_ls)
+    label, color, line = "AN-LS", VERMILION, "--"
+    presets = published("EM App. B.2, 3", smoothing=0.1)
+    controls = usual("smoothing")
+
+    def equation(self, step):
+        h = self.hyperparameters
+        return {
+            "observed": latex.smoothed("p", "1-p", h["smoothing"], h["log_floor"]),
+            "missing": latex.smoothed("1-p", "p", h["smoothing"], h["log_floor"]),
+        }
 
 
 @register("n_ls")
@@ -39,6 +83,14 @@ class NLS(LossMethod):
     """Assume negative with label smoothing of the assumed negatives only (EM B.2)."""
 
     loss = staticmethod(losses.n_ls)
+    label, color, line = "N-LS", VERMILION, ":"
+    presets = published("EM App. B.2, 3", smoothing=[0.3, 0.1, 0.1, 0.1])
+    controls = usual("smoothing")
+
+    def equation(self, step):
+        h = self.hyperparameters
+        missing = latex.smoothed("1-p", "p", h["smoothing"], h["log_floor"])
+        return latex.cross_entropy(self) | {"missing": missing}
 
 
 @register("wan")
@@ -46,6 +98,12 @@ class WAN(LossMethod):
     """Weak assume negative: assumed negatives weighted by 1/(C - 1) (Cole Eq. 4)."""
 
     loss = staticmethod(losses.wan)
+    label, color, line = "WAN", PURPLE, "-"
+
+    def equation(self, step):
+        h = self.hyperparameters
+        weight = rf"\frac{{1}}{{{self.num_classes - 1}}}" if h["weight"] is None else number(h["weight"])
+        return latex.cross_entropy(self) | {"missing": rf"-{weight}\,{latex.log('1-p', h['log_floor'])}"}
 
 
 @register("dw")
@@ -53,6 +111,10 @@ class DW(LossMethod):
     """Down-weighting: assumed negatives by a chosen weight (EM B.2)."""
 
     loss = staticmethod(losses.dw)
+    label, color, line = "DW", VERMILION, "-."
+    presets = published("EM App. B.2, 1", weight=[0.1, 0.1, 0.1, 0.02])
+    controls = usual("weight")
+    equation = WAN.equation
 
 
 @register("em")
@@ -60,6 +122,12 @@ class EM(LossMethod):
     """Entropy maximisation on unobserved labels (EM Eq. 3)."""
 
     loss = staticmethod(losses.em)
+    label, color, line = "EM", GREEN, "-"
+    presets = published("EM Table 6", alpha=[0.2, 0.1, 0.1, 0.01])
+    controls = usual("alpha")
+
+    def equation(self, step):
+        return latex.cross_entropy(self) | {"missing": latex.entropy(self, "")}
 
 
 @register("ent_min")
@@ -71,6 +139,12 @@ class EntMin(LossMethod):
     """
 
     loss = staticmethod(losses.ent_min)
+    label, color, line = "EntMin", GREEN, ":"
+    presets = published("EM App. B.2, 4", alpha=[0.01, 0.9, 0.4, 0.4])
+    controls = usual("alpha")
+
+    def equation(self, step):
+        return latex.cross_entropy(self) | {"missing": latex.entropy(self, "-")}
 
 
 @register("epr")
@@ -78,6 +152,17 @@ class EPR(LossMethod):
     """Expected positive regularisation: the mean number of predicted positives is held to k (Cole Eq. 6, 7)."""
 
     loss = staticmethod(losses.epr)
+    label, color, line = "EPR", PINK, ":"
+    requires = ("expected_positives",)
+    presets = published("Cole et al., CVPR 2021 (k)", expected_positives=[1.5, 2.9, 1.9, 31.4])
+    controls = usual("expected_positives", "weight")
+    batchwise = True
+
+    def equation(self, step):
+        k, weight = number(self.hyperparameters["expected_positives"]), number(self.hyperparameters["weight"])
+        batch = rf"{weight}\left(\frac{{\overline{{\sum_c p_c}} - {k}}}{{{self.num_classes}}}\right)^2"
+        observed = latex.cross_entropy(self)["observed"]
+        return {"observed": f"{observed} + R", "missing": "R", "R": batch}
 
 
 @register("focal")
@@ -85,6 +170,17 @@ class Focal(LossMethod):
     """Focal loss, unobserved labels assumed negative (Hill Eq. 3; LASD A.2.2)."""
 
     loss = staticmethod(losses.focal)
+    label, color, line = "Focal", GREY, "-"
+    presets = published("EM App. B.2, 5", gamma=2.0, alpha=0.75)
+    controls = usual("gamma")
+
+    def equation(self, step):
+        h = self.hyperparameters
+        plain = latex.with_margin(h["gamma"], 0.0, latex.focal_negative(h["gamma"]))
+        if h["alpha"] is None:
+            return plain
+        weights = {"observed": h["alpha"], "missing": 1 - h["alpha"]}
+        return {kind: rf"{number(weight)}\cdot({plain[kind]})" for kind, weight in weights.items()}
 
 
 @register("asl")
@@ -92,6 +188,18 @@ class ASL(LossMethod):
     """Asymmetric loss, unobserved labels assumed negative, without probability margin unless given (Hill Eq. 4)."""
 
     loss = staticmethod(losses.asl)
+    label, color, line = "ASL", SKY, "-"
+    presets = published(
+        "EM App. B.2, 6", gamma_pos=0.0, gamma_neg=[2.0, 2.0, 2.0, 1.0], margin=[0.2, 0.2, 0.2, 0.0]
+    )
+    controls: ClassVar = {
+        **usual("gamma_pos", "gamma_neg"),
+        "margin": Slider("margin m on p", 0, 1, 0.01),
+    }
+
+    def equation(self, step):
+        h = self.hyperparameters
+        return latex.asl(h["gamma_pos"], h["gamma_neg"], h["margin"])
 
 
 @register("asl_ps")
@@ -99,6 +207,9 @@ class ASLPS(LossMethod):
     """Asymmetric loss with probability shift: `asl` with margin 0.05 (LASD A.2.2)."""
 
     loss = staticmethod(losses.asl_ps)
+    label, color, line = "ASL, margin", SKY, "--"
+    presets = published("LASD App. A.2.2", gamma_pos=0.0, gamma_neg=4.0, margin=0.05)
+    controls, equation = ASL.controls, ASL.equation
 
 
 @register("hill")
@@ -106,6 +217,13 @@ class Hill(LossMethod):
     """Hill loss on unobserved labels, Focal margin on observed positives (Zhang et al., 2021, Eq. 5, 11)."""
 
     loss = staticmethod(losses.hill)
+    label, color, line = "Hill", ORANGE, "-"
+    presets = published(HILL.format("lambda, m, gamma"), {}, lam=1.5, margin=1.0, gamma=2.0)
+    controls = usual("lam", "margin", "gamma")
+
+    def equation(self, step):
+        h = self.hyperparameters
+        return latex.with_margin(h["gamma"], h["margin"], latex.hill(h["lam"]))
 
 
 @register("focal_margin")
@@ -113,6 +231,13 @@ class FocalMargin(LossMethod):
     """Focal margin: Focal with the logit of observed positives shifted down (Hill Eq. 11, Table VI and VII)."""
 
     loss = staticmethod(losses.focal_margin)
+    label, color, line, whole = "Focal margin", GREY, ":", False
+    controls = usual("margin", "gamma")
+
+    def equation(self, step):
+        h = self.hyperparameters
+        negative = h["gamma"] if h["gamma_neg"] is None else h["gamma_neg"]
+        return latex.with_margin(h["gamma"], h["margin"], latex.focal_negative(negative))
 
 
 @register("mse")
@@ -120,21 +245,25 @@ class MSE(LossMethod):
     """Squared error on all labels but observed positives, the part of Hill before its weight (Hill Table VI)."""
 
     loss = staticmethod(losses.mse)
+    label, color, line, whole = "MSE", PINK, "-", False
+
+    def equation(self, step):
+        return latex.cross_entropy(self) | {"missing": "p^2"}
 
 
 class _Correcting(Method):
     """A loss that corrects labels from epoch `first_epoch` on, and none before; the released code says 2."""
 
-    def __init__(self, num_classes, num_examples, *, first_epoch, **constants):
-        if isinstance(first_epoch, str | None) or not first_epoch >= 1:
-            raise ValueError(f"first_epoch must be >= 1 (epochs count from 1), got {first_epoch!r}")
-        super().__init__(num_classes, num_examples, first_epoch=first_epoch, **constants)
-        probe(self)
+    supplied = ("reduction", "correct")
+    own: ClassVar = {"first_epoch": Number(2, 1)}
+    controls: ClassVar = {"first_epoch": Slider("corrects from epoch", 1, 10, 1)}
+    clocked = True
 
-    def forward(self, logits, observed, step):
-        constants = {k: v for k, v in self.hyperparameters.items() if k != "first_epoch"}
-        correct = step.epoch >= self.hyperparameters["first_epoch"]
-        return self.loss(logits, observed, **constants, correct=correct)
+    def label_loss(self, step):
+        return partial(self.loss, **self.constants(), correct=self.corrects(step))
+
+    def corrects(self, step) -> bool:
+        return step.epoch >= self.hyperparameters["first_epoch"]
 
 
 @register("splc")
@@ -142,11 +271,13 @@ class SPLC(_Correcting):
     """Self-paced loss correction: from epoch 2 on, confident unobserved labels count as positive (Hill Eq. 9, 10)."""
 
     loss = staticmethod(losses.splc)
+    label, color, line = "SPLC", BROWN, "--"
+    presets = published(HILL.format("tau"), {}, tau=0.6)
+    controls = usual("tau", "base")
 
-    def __init__(
-        self, num_classes, num_examples=None, *, tau: float = 0.6, base: str = "bce", first_epoch: int = 2
-    ):
-        super().__init__(num_classes, num_examples, tau=tau, base=base, first_epoch=first_epoch)
+    def equation(self, step):
+        plain = latex.base(self.hyperparameters["base"])
+        return plain | latex.corrected(self, plain["observed"], plain["missing"], self.corrects(step))
 
 
 @register("fm_splc")
@@ -154,28 +285,17 @@ class FMSPLC(_Correcting):
     """Focal margin + SPLC as published: correction from epoch 2 on, focal negatives (Hill Eq. 10, 11)."""
 
     loss = staticmethod(losses.fm_splc)
+    label, color, line = "FM+SPLC", BROWN, "-"
+    presets = published(HILL.format("tau, m, gamma"), {}, tau=0.6, margin=1.0, gamma=2.0)
+    controls: ClassVar = {
+        **usual("tau", "margin", "gamma", "lam"),
+        "negative": Options("loss of negatives", ("focal", "hill")),
+        "shift_corrected": Options("margin on corrected", (("no", False), ("yes", True))),
+    }
 
-    def __init__(
-        self,
-        num_classes,
-        num_examples=None,
-        *,
-        tau: float = 0.6,
-        margin: float = 1.0,
-        gamma: float = 2.0,
-        negative: str = "focal",
-        lam: float = 1.5,
-        shift_corrected: bool = False,
-        first_epoch: int = 2,
-    ):
-        super().__init__(
-            num_classes,
-            num_examples,
-            tau=tau,
-            margin=margin,
-            gamma=gamma,
-            negative=negative,
-            lam=lam,
-            shift_corrected=shift_corrected,
-            first_epoch=first_epoch,
-        )
+    def equation(self, step):
+        h = self.hyperparameters
+        negative = latex.hill(h["lam"]) if h["negative"] == "hill" else latex.focal_negative(h["gamma"])
+        plain = latex.with_margin(h["gamma"], h["margin"], negative)
+        positive = plain["observed"] if h["shift_corrected"] else latex.margin(h["gamma"], 0.0)
+        return plain | latex.corrected(self, positive, negative, self.corrects(step))

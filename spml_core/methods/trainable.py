@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from spml_core import losses
-from spml_core.methods.base import Method, probe, register
-from spml_core.methods.memory import check_number
+from spml_core.methods import latex
+from spml_core.methods.base import Method
+from spml_core.methods.display import BLUE, usual
+from spml_core.methods.parameters import Number
+from spml_core.methods.registry import register
 
 
 @register("gr_trainable")
@@ -30,41 +35,22 @@ class GRTrainable(Method):
     the schedule.
     """
 
-    def __init__(
-        self,
-        num_classes,
-        num_examples=None,
-        *,
-        w: float = 0.0,
-        b: float = -2.0,
-        mu: float = 0.5,
-        sigma: float = 2.0,
-        sgd_lr: float = 0.1,
-        q1: float = 0.01,
-        q2: float = 0.01,
-        q3: float = 1.0,
-        log_floor: float = 0.0,
-    ):
-        for name, value in (("w", w), ("b", b), ("mu", mu)):
-            check_number(name, value, -math.inf, math.inf, "()")
-        check_number("sigma", sigma, 0, math.inf, "()")
-        check_number("sgd_lr", sgd_lr, 0, math.inf, "()")
-        super().__init__(
-            num_classes,
-            num_examples,
-            w=w,
-            b=b,
-            mu=mu,
-            sigma=sigma,
-            sgd_lr=sgd_lr,
-            q1=q1,
-            q2=q2,
-            q3=q3,
-            log_floor=log_floor,
-        )
-        for name, value in (("w", w), ("b", b), ("mu", mu), ("log_sigma", math.log(sigma))):
+    loss = staticmethod(losses.gr)
+    own: ClassVar = {
+        "w": Number(0.0),
+        "b": Number(-2.0),
+        "mu": Number(0.5),
+        "sigma": Number(2.0, 0, math.inf, "()"),
+        "sgd_lr": Number(0.1, 0, math.inf, "()"),
+    }
+    label, color, line, whole = "GR, trainable", BLUE, "--", False
+    controls: ClassVar = {**usual("w", "b", "mu", "sigma", "q1", "q2", "q3"), "sgd_lr": None}
+
+    def __init__(self, num_classes, num_examples=None, **hyperparameters):
+        super().__init__(num_classes, num_examples, **hyperparameters)
+        start = {k: self.hyperparameters[k] for k in ("w", "b", "mu")}
+        for name, value in (start | {"log_sigma": math.log(self.hyperparameters["sigma"])}).items():
             self.register_parameter(name, nn.Parameter(torch.full((num_classes,), float(value))))
-        probe(self)
 
     def param_groups(self, lr):
         return []
@@ -72,7 +58,10 @@ class GRTrainable(Method):
     def own_optimizer(self, lr):
         return torch.optim.SGD(self.parameters(), lr=self.hyperparameters["sgd_lr"])
 
-    def forward(self, logits, observed, step):
-        constants = {k: self.hyperparameters[k] for k in ("q1", "q2", "q3", "log_floor")}
+    def label_loss(self, step):
         learned = {"w": self.w, "b": self.b, "mu": self.mu, "sigma": self.log_sigma.exp()}
-        return losses.gr(logits, observed, **learned, **constants)
+        return partial(self.loss, **self.constants() | learned)
+
+    def equation(self, step):
+        h = self.hyperparameters
+        return latex.gr(self, h["w"], h["b"], h["mu"], h["sigma"], h["q3"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -16,8 +17,33 @@ from spml_core.losses.terms import (
     robust_term,
     squared_error,
 )
-from spml_core.methods.base import Method, probe, register
-from spml_core.methods.memory import check_number
+from spml_core.methods import latex
+from spml_core.methods.base import Method
+from spml_core.methods.display import WINE, Options, Slider, usual
+from spml_core.methods.latex import number
+from spml_core.methods.parameters import Number, OneOf
+from spml_core.methods.registry import register
+
+FOR_TRUE = ("cross_entropy", "robust", "focal", "squared")
+TERMS = (
+    ("cross-entropy", "cross_entropy"),
+    ("robust, exponent q", "robust"),
+    ("focal, with margin", "focal"),
+    ("squared error", "squared"),
+    ("Hill", "hill"),
+    ("negative entropy", "entropy"),
+)
+NEEDS = {  # numbers that a part has
+    "k_hat": {"logistic": ("w", "b"), "threshold": ("tau",), "annotation_rate": ("annotation_rate",)},
+    "v": {"constant": ("weight",), "gaussian": ("mu", "sigma"), "threshold": ("weight", "tau")},
+    "l1": {"robust": ("q1",), "focal": ("margin", "gamma")},
+    "l2": {"robust": ("q2",), "focal": ("margin", "gamma")},
+    "l3": {"robust": ("q3",), "focal": ("gamma",), "hill": ("lam",)},
+}
+
+
+def _terms(*names: str) -> tuple:
+    return tuple(term for term in TERMS if term[1] in names)
 
 
 @register("unified")
@@ -44,70 +70,55 @@ class Unified(Method):
             calls 12 % of every unknown label true, and `digits` is not learned.
     """
 
-    FOR_TRUE = ("cross_entropy", "robust", "focal", "squared")
-    CHOICES: ClassVar = {
-        "k_hat": ("zero", "logistic", "threshold", "annotation_rate"),
-        "v": ("constant", "gaussian", "threshold"),
-        "l1": FOR_TRUE,
-        "l2": (*FOR_TRUE, "entropy"),
-        "l3": (*FOR_TRUE, "hill", "entropy"),
+    loss = staticmethod(losses.unified)
+    own: ClassVar = {
+        "k_hat": OneOf("logistic", ("zero", "logistic", "threshold", "annotation_rate")),
+        "v": OneOf("gaussian", ("constant", "gaussian", "threshold")),
+        "l1": OneOf("robust", FOR_TRUE),
+        "l2": OneOf("robust", (*FOR_TRUE, "entropy")),
+        "l3": OneOf("robust", (*FOR_TRUE, "hill", "entropy")),
+        "w": Number(2.0),
+        "b": Number(-4.0),
+        "tau": Number(0.6, 0, 1),
+        "annotation_rate": Number(0.5, 0, 1),
+        "weight": Number(1.0, 0),
+        "mu": Number(0.8),
+        "sigma": Number(0.5, 0, math.inf, "()"),
+        "q1": Number(0.01, 0),
+        "q2": Number(0.01, 0),
+        "q3": Number(1.0, 0),
+        "margin": Number(1.0),
+        "gamma": Number(2.0, 0),
+        "lam": Number(1.5),
+    }
+    label, color, line, whole = "Unified frame", WINE, "--", False
+    controls: ClassVar = {
+        "k_hat": Options(
+            "pseudo-label k̂",
+            (
+                ("zero", "zero"),
+                ("logistic: sigmoid(w p + b)", "logistic"),
+                ("threshold: 1 where p > τ", "threshold"),
+                ("GR Eq. 6: (1-a) p / (1 - a p)", "annotation_rate"),
+            ),
+        ),
+        "v": Options(
+            "weight v",
+            (("constant", "constant"), ("Gaussian in p", "gaussian"), ("0 where p > τ", "threshold")),
+        ),
+        "l1": Options("L₁, observed", _terms(*FOR_TRUE)),
+        "l2": Options("L₂, missing as true", _terms(*FOR_TRUE, "entropy")),
+        "l3": Options("L₃, missing as false", TERMS),
+        "annotation_rate": Slider("annotation rate a of k̂", 0, 1, 0.01),
+        **usual("w", "b", "tau", "weight", "mu", "sigma", "q1", "q2", "q3", "margin", "gamma", "lam"),
     }
 
-    def __init__(
-        self,
-        num_classes,
-        num_examples=None,
-        *,
-        k_hat: str = "logistic",
-        v: str = "gaussian",
-        l1: str = "robust",
-        l2: str = "robust",
-        l3: str = "robust",
-        w: float = 2.0,
-        b: float = -4.0,
-        tau: float = 0.6,
-        annotation_rate: float = 0.5,
-        weight: float = 1.0,
-        mu: float = 0.8,
-        sigma: float = 0.5,
-        q1: float = 0.01,
-        q2: float = 0.01,
-        q3: float = 1.0,
-        margin: float = 1.0,
-        gamma: float = 2.0,
-        lam: float = 1.5,
-    ):
-        chosen = {"k_hat": k_hat, "v": v, "l1": l1, "l2": l2, "l3": l3}
-        for name, value in chosen.items():
-            if value not in self.CHOICES[name]:
-                raise ValueError(f"unknown {name} {value!r}: use one of {', '.join(self.CHOICES[name])}")
-        for name, value in {"w": w, "b": b, "mu": mu, "margin": margin, "lam": lam}.items():
-            check_number(name, value, -math.inf, math.inf, "()")
-        for name, value in {"tau": tau, "annotation_rate": annotation_rate}.items():
-            check_number(name, value, 0, 1)
-        for name, value in {"weight": weight, "q1": q1, "q2": q2, "q3": q3, "gamma": gamma}.items():
-            check_number(name, value, 0, math.inf, "[)")
-        check_number("sigma", sigma, 0, math.inf, "()")
-        numbers = {"w": w, "b": b, "tau": tau, "annotation_rate": annotation_rate, "weight": weight, "mu": mu}
-        numbers |= {
-            "sigma": sigma,
-            "q1": q1,
-            "q2": q2,
-            "q3": q3,
-            "margin": margin,
-            "gamma": gamma,
-            "lam": lam,
+    def label_loss(self, step):
+        parts = {
+            f"l{n}": part
+            for n, part in enumerate((self._for_true(1), self._for_true(2), self._for_false()), 1)
         }
-        super().__init__(num_classes, num_examples, **chosen, **numbers)
-        probe(self)
-
-    def forward(self, logits, observed, step):
-        return self.loss(logits, observed)
-
-    def loss(self, logits, observed, reduction="mean"):
-        """`spml_core.losses.unified` with the parts that were chosen."""
-        parts = (self._k_hat(), self._v(), self._for_true(1), self._for_true(2), self._for_false())
-        return losses.unified(logits, observed, *parts, reduction=reduction)
+        return partial(self.loss, k_hat=self._k_hat(), v=self._v(), **parts)
 
     def _k_hat(self):
         h = self.hyperparameters
@@ -148,3 +159,43 @@ class Unified(Method):
             "hill": lambda z: hill_term(z, h["lam"]),
             "entropy": negative_entropy,
         }[h["l3"]]
+
+    @classmethod
+    def applicable(cls, values):
+        parts = [part for part in NEEDS if part != "l2" or values["k_hat"] != "zero"]
+        numbers = [name for part in parts for name in NEEDS[part].get(values[part], ())]
+        return [*parts, *dict.fromkeys(numbers)]
+
+    def equation(self, step):
+        def term(n: int, claim: str, other: str, m: float) -> str:
+            return {
+                "cross_entropy": f"-{latex.log(claim.strip('()'))}",
+                "robust": latex.robust(claim, h[f"q{n}"]),
+                "focal": latex.margin(h["gamma"], m) if claim == "p" else latex.focal_negative(h["gamma"]),
+                "squared": f"{other}^2",
+                "hill": latex.hill(h["lam"]),
+                "entropy": r"p\,\log p + (1-p)\,\log(1-p)",
+            }[h[f"l{n}"]]
+
+        h = self.hyperparameters
+        a, tau, weight = (number(h[name]) for name in ("annotation_rate", "tau", "weight"))
+        k = {
+            "zero": "0",
+            "logistic": latex.logistic(h["w"], h["b"]),
+            "threshold": rf"[p > {tau}]",
+            "annotation_rate": rf"\frac{{(1 - {a})\,p}}{{1 - {a}\,p}}",
+        }[h["k_hat"]]
+        v = {
+            "constant": weight,
+            "gaussian": latex.gaussian(h["mu"], h["sigma"]),
+            "threshold": rf"{weight}\,[p \leq {tau}]",
+        }[h["v"]]
+        found = {"observed": term(1, "p", "(1-p)", h["margin"])}
+        if h["l1"] == "focal" or (h["l2"] == "focal" and h["k_hat"] != "zero"):
+            found |= latex.shift(h["margin"])
+        if h["k_hat"] == "zero":
+            found |= {"missing": r"v\,L_3", "v": v}
+        else:
+            found |= {"missing": r"v\,(\hat k\,L_2 + (1-\hat k)\,L_3)", r"\hat k": k, "v": v}
+            found["L_2"] = term(2, "p", "(1-p)", h["margin"])
+        return found | {"L_3": term(3, "(1-p)", "p", 0.0)}

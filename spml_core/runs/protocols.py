@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 
 from spml_core import words
-from spml_core.methods.presets import DATASETS, PRESETS, preset_training
+from spml_core.methods.presets import DATASETS, preset_training
 
 # All papers: ResNet-50 with the ImageNet weights of torchvision, images resized to 448x448, Adam.
 _SHARED = {
@@ -71,8 +71,7 @@ def protocol(name: str, dataset: str | None = None) -> dict:
     if dataset is None:
         return fields
     _check(dataset, DATASETS, "published data set")
-    published = preset_training(name, dataset) if name in PRESETS else {}
-    return published | fields
+    return preset_training(name, dataset) | fields
 
 
 def source(name: str) -> str:

@@ -15,20 +15,17 @@ import pandas as pd
 from scipy import stats
 
 from spml_core import metrics
+from spml_core.figures import palette
 from spml_core.figures.claims import Claim, mean_sd
-from spml_core.figures.palette import METHOD_LABELS
+from spml_core.methods import Method, get
 from spml_core.methods import names as registered
-from spml_core.methods.presets import PRESETS
+from spml_core.methods.display import look_order
 from spml_core.paths import locate
 from spml_core.runs import Run
 from spml_core.studies import sweep as sweeps
 
 PUBLISHED = "data/published_results.csv"
 METRICS = ("mAP", "CP", "CR", "CF1", "OP", "OR", "OF1")
-ORACLES = ("bce", "iun")  # see more labels than one an image: no rival of the others
-TOLD = ("en", "epr", "role")  # how many positives an image has
-# Rows of ablation tables, a part or a variant of a method that is there whole (notebook 04); a frame for any loss.
-PARTS = ("focal_margin", "gr_trainable", "mse", "unified")
 # Rows that go by another name in a paper than with us, and rows of methods that are not registered.
 RENAMED = {
     ("gr_table2", "splc"): "fm_splc",  # Focal margin + SPLC; the paper calls it SPLC
@@ -44,25 +41,34 @@ SHORT |= {"nuswide_asl_list": "NUS (119k list)", "openimages": "Open Images"}
 
 
 def parameters(methods: Iterable[str], dataset: str, expected_positives: float) -> dict[str, dict]:
-    """Hyperparameters by method: those published for the data set where there are some, else the defaults.
+    """Return hyperparameters by method: those published for the data set where there are some, else the defaults.
 
     Args:
         expected_positives: true positives an image, for the methods that must be told (k).
     """
-    told = {method: {"expected_positives": expected_positives} for method in TOLD}
-    known = {name: dict(its.params[dataset]) for name, its in PRESETS.items() if dataset in its.params}
-    return {method: known.get(method, told.get(method, {})) for method in methods}
+    chosen = {}
+    for method in methods:
+        its = get(method)
+        published = its.presets.params.get(dataset) if its.presets else None
+        required = {"expected_positives": expected_positives} if "expected_positives" in its.requires else {}
+        chosen[method] = dict(published or required)
+    return chosen
 
 
 def names() -> list[str]:
-    """The methods of the benchmark: all registered ones that are whole published methods, related ones together."""
-    known = registered()
-    return [name for name in METHOD_LABELS if name in known and name not in PARTS]
+    """Return the methods of the benchmark: all registered ones that are whole methods, related ones together."""
+    whole = [name for name in registered() if get(name).whole]
+    return sorted(whole, key=lambda name: look_order(get(name)))
+
+
+def is_oracle(method: str) -> bool:
+    """Return whether a method sees more than one label of an image, so that it is no rival of the others."""
+    return method in registered() and get(method).observes != Method.observes
 
 
 def label(method: str) -> str:
-    """How tables call a method, one of another paper included."""
-    return METHOD_LABELS.get(method, OTHERS.get(method, method))
+    """Return how tables call a method, one of another paper included."""
+    return OTHERS.get(method, palette.label(method))
 
 
 def measured(found: Mapping[Hashable, Iterable[Run]]) -> pd.DataFrame:
@@ -182,7 +188,7 @@ def report(blocks: Mapping[str, pd.DataFrame], of: str = "labels") -> tuple[pd.D
     tables, highest = [], []
     for name, texts in blocks.items():
         means = texts.map(lambda cell: float(cell.split()[0]) if cell != "--" else np.nan)
-        rivals = means.loc[[m for m in means.index if m not in ORACLES]]
+        rivals = means.loc[[m for m in means.index if not is_oracle(m)]]
         marks = (means == rivals.max()) & means.index.isin(rivals.index)[:, None]
         heads = {of: [name] * len(texts)} if len(blocks) > 1 else {}
         heads["method"] = [label(m) for m in texts.index]
@@ -222,7 +228,7 @@ def agreement(ours: pd.DataFrame, printed: pd.DataFrame) -> pd.DataFrame:
 def _both(ours: pd.DataFrame, printed: pd.Series) -> list[str]:
     """Methods with one positive an image that have a number here, for each seed, and in print."""
     here = ours.dropna().index
-    return [method for method in printed.dropna().index if method in here and method not in ORACLES]
+    return [method for method in printed.dropna().index if method in here and not is_oracle(method)]
 
 
 def ranks(ours: pd.DataFrame, printed: pd.Series) -> pd.DataFrame:

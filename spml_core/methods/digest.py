@@ -1,0 +1,72 @@
+"""Which code a method consists of: a part of the identity of its runs."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import textwrap
+import threading
+from functools import cache
+
+from spml_core import losses
+from spml_core.methods.base import SHOWN, Method
+from spml_core.methods.registry import get
+
+_PARSING = threading.Lock()  # CPython 3.11's parser fails when threads build syntax trees at once
+
+
+def source_digest(name: str) -> str:
+    """Return the SHA-256 of the code a method consists of: its class, the losses it calls, and what these call.
+
+    Comments, docstrings and what is for show (`SHOWN`) do not count. Part of a run's identity, so that editing a loss
+    retrains the runs of that loss and of no other.
+    """
+    with _PARSING:
+        return _source_digest(name)
+
+
+def _source_digest(name: str) -> str:
+    seen: dict[str, str] = {}
+    queue = [cls for cls in get(name).__mro__ if issubclass(cls, Method)]
+    while queue:
+        item = queue.pop()
+        key = f"{item.__module__}.{item.__qualname__}"
+        if key in seen:
+            continue
+        seen[key], names = _code(item)
+        # Both, since a name may be a function in the one and a module in the other.
+        scopes = (vars(inspect.getmodule(item)), vars(losses))
+        found = [scope.get(name) for name in names for scope in scopes]
+        queue += [f for f in found if inspect.isfunction(f) and _counts(f, item)]
+    return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()
+
+
+def _counts(function, caller) -> bool:
+    return function.__module__.startswith(losses.__name__) or function.__module__ == caller.__module__
+
+
+@cache  # a function that was changed is another one
+def _code(item) -> tuple[str, frozenset[str]]:
+    """Return the code of a class or function without what does not count, and the names in it."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(item)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            node.body = [part for part in node.body if not _is_shown(part)] or [ast.Pass()]
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    code = ast.unparse(tree)
+    nodes = list(ast.walk(ast.parse(code)))
+    plain = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return code, frozenset(plain | {node.attr for node in nodes if isinstance(node, ast.Attribute)})
+
+
+def _is_shown(node: ast.stmt) -> bool:
+    """Return whether a statement of a class is about nothing but how the method is shown."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name in SHOWN
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    names = {
+        part.id for target in targets if target for part in ast.walk(target) if isinstance(part, ast.Name)
+    }
+    return bool(names) and names <= SHOWN

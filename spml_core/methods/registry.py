@@ -1,0 +1,101 @@
+"""The names of the methods: `register` a class, `build` a method."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import torch
+
+from spml_core import words
+from spml_core.methods.base import Method, Step
+from spml_core.methods.display import free_look
+
+_REGISTRY: dict[str, type[Method]] = {}
+
+
+def register(name: str) -> Callable[[type[Method]], type[Method]]:
+    """Class decorator: make a `Method` available to `build` under `name`.
+
+    What the class does not say of how it is shown is not inherited, since a variant of a method is another method: it
+    has its name for a label, a colour and line that no other method has, no equation and no published values.
+    """
+
+    def add(cls: type[Method]) -> type[Method]:
+        known = _REGISTRY.get(name)
+        # The same class again is a notebook cell that runs twice, or a module reloaded.
+        if known is not None and _full_name(known) != _full_name(cls):
+            raise ValueError(f"method name {name!r} is taken by {_full_name(known)}: choose another")
+        taken = [(other.color, other.line) for key, other in _REGISTRY.items() if key != name]
+        color, line = free_look(name, taken)
+        plain = {"label": name, "color": color, "line": line, "whole": True, "presets": None}
+        plain |= {"equation": Method.equation}
+        plain |= {"no_curve": "" if cls.has_label_loss() else "it has no `label_loss(step)`"}
+        for attribute, value in plain.items():
+            if attribute not in vars(cls):
+                setattr(cls, attribute, value)
+        cls.name = name
+        _REGISTRY[name] = cls
+        return cls
+
+    return add
+
+
+def names() -> list[str]:
+    """Return the registered names, sorted."""
+    return sorted(_REGISTRY)
+
+
+def available() -> dict[str, str]:
+    """Return the registered names with the first sentence of each docstring."""
+    return {name: inspect.getdoc(cls).split("\n")[0] for name, cls in sorted(_REGISTRY.items())}
+
+
+def get(name: str) -> type[Method]:
+    """Return the class registered as `name`.
+
+    Raises:
+        ValueError: unknown name, with the nearest ones.
+    """
+    if name not in _REGISTRY:
+        hint = words.did_you_mean(name, names())
+        raise ValueError(f"unknown method {name!r}: {hint}{' ' * bool(hint)}Known: {', '.join(names())}.")
+    return _REGISTRY[name]
+
+
+def build(name: str, num_classes: int, num_examples: int | None = None, **params) -> Method:
+    """Make a method, and try its loss on nothing, so that a hyperparameter out of range is an error before any work.
+
+    Args:
+        name: a registered name, e.g. "gr".
+        num_classes: C.
+        num_examples: size of the training set, for methods that keep something for each example.
+        params: hyperparameters by keyword.
+
+    Raises:
+        ValueError: unknown name (with the nearest ones), unknown hyperparameter (with those there are), value out of
+            range.
+    """
+    cls = get(name)
+    known = defaults(name)
+    if unknown := sorted(set(params) - set(known)):
+        hint = words.did_you_mean(unknown[0], known, 1, 0.6)
+        raise ValueError(
+            f"method {name!r} has no parameter {', '.join(unknown)}. "
+            f"It has: {', '.join(f'{k}={v!r}' for k, v in known.items()) or 'none'}"
+            f"{f'; {hint}' if hint else '.'}"
+        )
+    method = cls(num_classes, num_examples, **params)
+    if cls.has_label_loss():
+        nothing = torch.zeros(1, num_classes)
+        method.label_loss(Step(1, 1, torch.zeros(1, dtype=torch.long)))(nothing, nothing)
+    return method
+
+
+def defaults(name: str) -> dict:
+    """Return the hyperparameters of a method with their default values."""
+    return get(name).defaults()
+
+
+def _full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
