@@ -260,7 +260,7 @@ EDITS = [  # file, text, its replacement, the methods whose digest changes
     ("methods/stateless.py", "step.epoch >= self", "step.epoch > self", {"splc", "fm_splc"}),
     ("methods/stateless.py", "Entropy maximisation on unobserved", "Maximum entropy on unobserved", set()),
     # What is for show is no part of it.
-    ("methods/stateless.py", '"Hill", ORANGE, "-"', '"Hill (2021)", BLACK, ":"', set()),
+    ("methods/stateless.py", '"Hill", display.ORANGE, "-"', '"Hill (2021)", display.BLACK, ":"', set()),
     ("methods/stateless.py", "alpha=[0.2, 0.1, 0.1, 0.01]", "alpha=[0.3, 0.1, 0.1, 0.01]", set()),
     ("methods/stateless.py", 'usual("lam", "margin", "gamma")', 'usual("lam")', set()),
     ("methods/stateless.py", '{"missing": latex.entropy(self, "")}', '{"missing": "0"}', set()),

@@ -15,6 +15,7 @@ import pandas as pd
 
 from spml_core import figures, methods
 from spml_core.explore import curves
+from spml_core.explore.choosing import changes
 from spml_core.explore.curves import (
     CURVES,
     GRIDS,
@@ -348,18 +349,10 @@ class LossLab(Panel):
             f"Trained: test mAP {found:.1f} %, in <code>{html.escape(run.path.name)}</code>"
         )
         table = record.table(self.runs)
-        table["parameters"] = [self._differences(one) for one in self.runs]
+        table["parameters"] = [", ".join(changes(one)) or "default" for one in self.runs]
         columns = ["method", "parameters", "seed", "val_map", "test_map", "best_epoch"]
         shown = table[columns].to_html(index=False, border=0, float_format="{:.1f}".format, justify="left")
         self.table.value = shown.replace("<table", "<table style='border-spacing: 1em 0'", 1)
-
-    @staticmethod
-    def _differences(run: Run) -> str:
-        config = run.config
-        plain = methods.defaults(config["method"])
-        same = lambda a, b: (list(a) if isinstance(a, tuple) else a) == b  # noqa: E731
-        changed = {k: v for k, v in config["params"].items() if not same(plain[k], v)}
-        return ", ".join(f"{k}={v}" for k, v in changed.items()) or "default"
 
     def _cancel(self):
         self.training.cancel()

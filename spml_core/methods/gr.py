@@ -39,7 +39,7 @@ class GR(Method):
         "w": Pair((0.0, 2.0)),
         "b": Pair((-2.0, -2.0)),
         "mu": Pair((0.5, 0.8)),
-        "sigma": Pair((2.0, 0.5), 0, "()"),
+        "sigma": Pair((2.0, 0.5), 0, ends="(]"),
         "schedule": OneOf("code", SCHEDULES),
         "b0": None,
         "expected_positives": None,

@@ -93,26 +93,21 @@ class LLCp(Memory):
     """
 
     own: ClassVar = {"delta": Number(0.001, 0, 1)}
+    remembers: ClassVar = {"corrected": False}
     clocked = batchwise = True
     label, color, line = "LL-Cp", ORANGE, "-."
     presets = published(KIM.format(0.1), delta=0.001)
     controls = usual("delta")
 
-    def __init__(self, num_classes, num_examples=None, **hyperparameters):
-        super().__init__(num_classes, num_examples, **hyperparameters)
-        self.remember("corrected", False)
-
     def label_loss(self, step):
         return partial(_corrected_an, corrected=self.kept("corrected", step))
 
-    def forward(self, logits, observed, step):
-        index = self.rows(step, logits)
+    def record(self, index, logits, observed, step):
         if step.epoch > 1:
             corrected = self.kept("corrected", step)
             labels = losses.as_positive(observed, corrected)
             k = count_of(self.hyperparameters["delta"], logits.numel())
             self.corrected[index] = corrected | losses.large_losses(logits, labels, k=k)
-        return super().forward(logits, observed, step)
 
     def equation(self, step):
         fate = latex.cross_entropy(self)["observed"] + r"\ \mathrm{for\ good}"

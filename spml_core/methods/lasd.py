@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import ClassVar
 
 from spml_core import losses
-from spml_core.losses.common import check_range
 from spml_core.methods import latex
 from spml_core.methods.base import Method
 from spml_core.methods.display import WINE, Slider, usual
@@ -41,7 +39,7 @@ class LASD(Method):
     own: ClassVar = {
         "lambda_minus": None,
         "expected_positives": Number(1.0),
-        "alpha": Number(0.7, 0, math.inf),
+        "alpha": Number(0.7, 0),
     }
     label, color, line = "LASD", WINE, "-"
     presets = published(
@@ -62,7 +60,7 @@ class LASD(Method):
         h = self.hyperparameters
         self.views, self.lambda_minus = 3 if h["alpha"] else 1, h["lambda_minus"]
         if self.lambda_minus is None:
-            check_range("lambda_plus", h["lambda_plus"], 0, math.inf)
+            Number(0.0, 0).check("lambda_plus", h["lambda_plus"])
             self.lambda_minus = losses.leverage(h["lambda_plus"], h["expected_positives"], num_classes)
 
     def label_loss(self, step):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,8 +16,11 @@ class Memory(Method):
     """A method with a row of state for each training example, found by `Step.index`.
 
     Attributes:
+        remembers: its buffers (num_examples, C), by name, with what fills them at first.
         epoch: of the last call, 0 before the first; saved with the buffers, so that a resumed training goes on.
     """
+
+    remembers: ClassVar[dict[str, float | bool]] = {}
 
     def __init__(self, num_classes: int, num_examples: int | None = None, **hyperparameters):
         if not isinstance(num_examples, Integral) or num_examples < 1:
@@ -26,10 +30,27 @@ class Memory(Method):
             )
         super().__init__(num_classes, int(num_examples), **hyperparameters)
         self.epoch = 0
+        for name, fill in self.remembers.items():
+            self.remember(name, fill)
 
     def remember(self, name: str, fill: float | bool) -> None:
         """Make a buffer (num_examples, C)."""
         self.register_buffer(name, torch.full((self.num_examples, self.num_classes), fill))
+
+    def forward(self, logits, observed, step):
+        self.check(step.num_epochs)
+        index = self.rows(step, logits)
+        if step.epoch != self.epoch:
+            self.epoch = step.epoch
+            self.begin(step)
+        self.record(index, logits, observed, step)
+        return super().forward(logits, observed, step)
+
+    def begin(self, step: Step) -> None:
+        """Decide on labels by what is remembered; called at the first step of each epoch."""
+
+    def record(self, index: Tensor, logits: Tensor, observed: Tensor, step: Step) -> None:
+        """Remember this batch, of these rows; called at each step."""
 
     def kept(self, name: str, step: Step) -> Tensor:
         """Return the rows of a buffer that belong to this batch, (N, C)."""
@@ -64,11 +85,6 @@ class Memory(Method):
                 )
         return ""
 
-    def begins(self, step: Step) -> bool:
-        """Return whether this is the first call of an epoch."""
-        new, self.epoch = step.epoch != self.epoch, step.epoch
-        return new
-
     def get_extra_state(self) -> Tensor:
         return torch.tensor(self.epoch)
 
@@ -83,12 +99,10 @@ class Recording(Memory):
     seen yet. They are those of the training pass, each from before its own update.
     """
 
-    def __init__(self, num_classes: int, num_examples: int | None = None, **hyperparameters):
-        super().__init__(num_classes, num_examples, **hyperparameters)
-        self.remember("recorded", float("inf"))
+    remembers: ClassVar = {"recorded": float("inf")}
 
     @torch.no_grad()
-    def record(self, index: Tensor, logits: Tensor, observed: Tensor) -> None:
+    def record(self, index, logits, observed, step):
         z, labels = prepare(logits, observed)
         known = labels.abs()
         p = torch.addcdiv(torch.sigmoid(z), known, 1 - known)  # + 1/0 where known, + 0/1 elsewhere

@@ -6,44 +6,42 @@ import math
 from dataclasses import dataclass
 from numbers import Integral, Real
 
-from spml_core.losses.common import check_range
-
 
 @dataclass(frozen=True)
 class Number:
     """A number between `low` and `high`, a whole one if the default is; `ends` says which ends belong to the range."""
 
-    default: float | None
+    default: float
     low: float = -math.inf
     high: float = math.inf
     ends: str = "[]"
 
     def check(self, name: str, value):
         """Return the value. Raises ValueError unless it fits."""
-        if isinstance(self.default, int) and not isinstance(value, Integral):
-            raise ValueError(f"{name} must be a whole number, at least {self.low}; got {value!r}")
-        check_range(name, value, self.low, self.high, self.ends)
+        whole = isinstance(self.default, int)
+        fits = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+        fits = fits and math.isfinite(value)
+        fits = fits and (self.low <= value if self.ends[0] == "[" else self.low < value)
+        if not fits or not (value <= self.high if self.ends[1] == "]" else value < self.high):
+            ends = (
+                "(" if self.low == -math.inf else self.ends[0],
+                ")" if self.high == math.inf else self.ends[1],
+            )
+            interval = f"{ends[0]}{self.low}, {self.high}{ends[1]}"
+            raise ValueError(f"{name} must be a {'whole ' * whole}number in {interval}, got {value!r}")
         return value
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A (start, end) pair of numbers; a single number stands for a constant."""
-
-    default: float | tuple[float, float]
-    low: float = -math.inf
-    ends: str = "[]"
+class Pair(Number):
+    """A (start, end) pair of such numbers; a single number stands for a constant."""
 
     def check(self, name: str, value) -> tuple[float, float]:
-        """Return the value as a pair of floats. Raises ValueError unless both ends fit."""
+        """Return the value as a pair of floats. Raises ValueError unless both fit."""
         pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
-        if len(pair) != 2 or not all(isinstance(v, Real) and math.isfinite(v) for v in pair):
-            raise ValueError(
-                f"{name} must be a (start, end) pair of finite numbers or one such number, got {value!r}"
-            )
-        for end, number in zip(("start", "end"), pair, strict=True):
-            check_range(f"{name} at the {end} of its schedule", number, self.low, math.inf, self.ends)
-        return (float(pair[0]), float(pair[1]))
+        if len(pair) != 2:
+            raise ValueError(f"{name} must be a (start, end) pair of numbers or one number, got {value!r}")
+        start, end = (super(Pair, self).check(name, one) for one in pair)
+        return (float(start), float(end))
 
 
 @dataclass(frozen=True)

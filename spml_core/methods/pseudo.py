@@ -13,7 +13,6 @@ from spml_core import losses
 from spml_core.losses.common import prepare
 from spml_core.losses.pseudo import lowest
 from spml_core.methods import latex
-from spml_core.methods.base import Step
 from spml_core.methods.display import BROWN, GREEN, GREY, Options, Slider, usual
 from spml_core.methods.memory import Memory, Recording
 from spml_core.methods.parameters import Number, OneOf
@@ -54,6 +53,7 @@ class EMAPL(Recording):
         "soft": OneOf(True, (True, False)),
         "positive": Number(0.0, 0, 1),
     }
+    remembers: ClassVar = {**Recording.remembers, "pseudo_negative": 0.0}
     clocked = batchwise = True
     label, color, line = "EM+APL", GREEN, "--"
     presets = published(
@@ -73,7 +73,6 @@ class EMAPL(Recording):
 
     def __init__(self, num_classes, num_examples=None, **hyperparameters):
         super().__init__(num_classes, num_examples, **hyperparameters)
-        self.remember("pseudo_negative", 0.0)
         if self.hyperparameters["positive"]:
             self.remember("pseudo_positive", 0.0)
 
@@ -83,14 +82,6 @@ class EMAPL(Recording):
             raise ValueError(
                 f"em_apl never leaves its warm-up: warmup={warmup} must be below the number of epochs, {num_epochs}"
             )
-
-    def forward(self, logits, observed, step):
-        self.check(step.num_epochs)
-        index = self.rows(step, logits)
-        if self.begins(step) and step.epoch > self.hyperparameters["warmup"]:
-            self.assign(step)
-        self.record(index, logits, observed)
-        return super().forward(logits, observed, step)
 
     def label_loss(self, step):
         pseudo = self.kept("pseudo_negative", step)
@@ -108,9 +99,11 @@ class EMAPL(Recording):
         }
 
     @torch.no_grad()
-    def assign(self, step: Step) -> None:
+    def begin(self, step):
         """Raise the share of negatives, and of positives if any, to what is due at this epoch."""
         warmup = self.hyperparameters["warmup"]
+        if step.epoch <= warmup:
+            return
         done = Fraction(step.epoch - warmup, step.num_epochs - warmup)
         kinds = [("pseudo_negative", self.hyperparameters["theta"], 1, 0.0)]
         if self.hyperparameters["positive"]:
@@ -153,6 +146,7 @@ class EN(Memory):
         "decay": Number(0.5, 0, 1, "[)"),
         "warmup": Number(1, 1),
     }
+    remembers: ClassVar = {"average": float("nan"), "negative": True}
     clocked = batchwise = True
     label, color, line = "EN", GREY, "--"
     requires = ("expected_positives",)
@@ -165,15 +159,6 @@ class EN(Memory):
         super().__init__(num_classes, num_examples, **hyperparameters)
         k = self.hyperparameters["expected_positives"]
         losses.expected_positives_penalty(torch.zeros(1, num_classes), k)  # checks it
-        self.remember("average", float("nan"))
-        self.remember("negative", True)
-
-    def forward(self, logits, observed, step):
-        index = self.rows(step, logits)
-        if self.begins(step) and step.epoch > self.hyperparameters["warmup"]:
-            self.assign()
-        self.record(index, logits, observed)
-        return super().forward(logits, observed, step)
 
     def label_loss(self, step):
         return partial(self.loss, negative=self.kept("negative", step), **self.constants())
@@ -184,8 +169,10 @@ class EN(Memory):
         return plain | {"missing": missing}
 
     @torch.no_grad()
-    def assign(self) -> None:
+    def begin(self, step):
         """Choose the negatives anew."""
+        if step.epoch <= self.hyperparameters["warmup"]:
+            return
         seen = ~self.average.isnan()
         positives = (self.average == torch.inf).sum(0)
         expected = (self.hyperparameters["expected_positives"] * positives).round().long()  # N_c
@@ -193,7 +180,7 @@ class EN(Memory):
         self.negative.copy_(~seen | lowest(self.average, seen.sum(0) - expected - verified))
 
     @torch.no_grad()
-    def record(self, index, logits, observed) -> None:
+    def record(self, index, logits, observed, step):
         z, labels = prepare(logits, observed)
         p, past = torch.sigmoid(z).to(self.average.dtype), self.average.index_select(0, index)
         past = past.nan_to_num(math.nan, 0.0, 0.0)  # NaN stays; infinity would become NaN below
@@ -222,6 +209,7 @@ class PseudoLabel(Recording):
 
     loss = staticmethod(losses.pseudo_label)
     own: ClassVar = {"tau": Number(0.6, 0, 1, "()"), "first": Number(0.5, 0, 1, "()")}
+    remembers: ClassVar = {**Recording.remembers, "pseudo_positive": False}
     clocked = True
     label, color, line = "Pseudo-label", BROWN, ":"
     controls: ClassVar = {
@@ -231,10 +219,6 @@ class PseudoLabel(Recording):
         "log_floor": None,  # of one of the four bases
     }
 
-    def __init__(self, num_classes, num_examples=None, **hyperparameters):
-        super().__init__(num_classes, num_examples, **hyperparameters)
-        self.remember("pseudo_positive", False)
-
     def check(self, num_epochs):
         if num_epochs < 2:
             raise ValueError(f"pseudo_label trains twice: it needs at least 2 epochs, got {num_epochs}")
@@ -242,14 +226,11 @@ class PseudoLabel(Recording):
     def restart_epoch(self, num_epochs):
         return 1 + min(max(round(self.hyperparameters["first"] * num_epochs), 1), num_epochs - 1)
 
-    def forward(self, logits, observed, step):
-        self.check(step.num_epochs)
-        index = self.rows(step, logits)
-        if self.begins(step) and step.epoch == self.restart_epoch(step.num_epochs):
+    def begin(self, step):
+        """Label what exceeds the threshold, once."""
+        if step.epoch == self.restart_epoch(step.num_epochs):
             tau = self.hyperparameters["tau"]
             self.pseudo_positive.copy_(self.recorded.isfinite() & (self.recorded > tau))
-        self.record(index, logits, observed)
-        return super().forward(logits, observed, step)
 
     def label_loss(self, step):
         return partial(self.loss, pseudo_positive=self.kept("pseudo_positive", step), **self.constants())

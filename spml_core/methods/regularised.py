@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 from spml_core import losses
@@ -18,7 +17,7 @@ class _Regularised(Method):
     """`an` + strength * sum over the model's trainable parameters of |w|^power."""
 
     loss = staticmethod(losses.an)
-    own: ClassVar = {"strength": Number(1e-6, 0, math.inf)}
+    own: ClassVar = {"strength": Number(1e-6, 0)}
     controls: ClassVar = {"strength": None}
     label_loss = Method.label_loss  # without the penalty, which is of no single label
     power: int

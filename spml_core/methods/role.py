@@ -32,7 +32,7 @@ class ROLE(Memory):
     """
 
     loss = staticmethod(losses.role)
-    own: ClassVar = {"expected_positives": None, "lr_factor": Number(10.0, 0, math.inf, "()")}
+    own: ClassVar = {"expected_positives": None, "lr_factor": Number(10.0, 0, ends="(]")}
     label, color, line = "ROLE", PINK, "--"
     no_curve = "it depends on estimates that training learns"
     requires = ("expected_positives",)
@@ -56,7 +56,3 @@ class ROLE(Memory):
         """Return the loss of a batch, which is not one of single labels."""
         estimates, constants = self.kept("estimator", step), self.constants()
         return lambda z, s: self.loss(z, estimates, s, **constants)
-
-    def forward(self, logits, observed, step):
-        self.rows(step, logits)
-        return super().forward(logits, observed, step)

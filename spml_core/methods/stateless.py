@@ -4,22 +4,9 @@ from functools import partial
 from typing import ClassVar
 
 from spml_core import losses
-from spml_core.methods import latex
+from spml_core.methods import display, latex
 from spml_core.methods.base import LossMethod, Method
-from spml_core.methods.display import (
-    BLACK,
-    BROWN,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    PURPLE,
-    SKY,
-    VERMILION,
-    Options,
-    Slider,
-    usual,
-)
+from spml_core.methods.display import Options, Slider, usual
 from spml_core.methods.latex import number
 from spml_core.methods.parameters import Number
 from spml_core.methods.presets import published
@@ -36,7 +23,7 @@ class BCE(LossMethod):
 
     loss = staticmethod(losses.bce)
     observes = (-1, -1)
-    label, color, line = "BCE (full labels)", BLACK, "-"
+    label, color, line = "BCE (full labels)", display.BLACK, "-"
     equation = latex.cross_entropy
 
 
@@ -46,7 +33,7 @@ class IUN(LossMethod):
 
     loss = staticmethod(losses.iun)
     observes = (1, -1)
-    label, color, line = "IUN", BLACK, ":"
+    label, color, line = "IUN", display.BLACK, ":"
 
     def equation(self, step):
         return latex.cross_entropy(self) | {"missing": "0"}
@@ -57,7 +44,7 @@ class AN(LossMethod):
     """Assume negative: unobserved labels are negatives. The lower bound (Cole Eq. 2)."""
 
     loss = staticmethod(losses.an)
-    label, color, line = "AN", VERMILION, "-"
+    label, color, line = "AN", display.VERMILION, "-"
     equation = latex.cross_entropy
 
 
@@ -66,7 +53,7 @@ class ANLS(LossMethod):
     """Assume negative with label smoothing (Cole 4.2; LASD A.2.2)."""
 
     loss = staticmethod(losses.an_ls)
-    label, color, line = "AN-LS", VERMILION, "--"
+    label, color, line = "AN-LS", display.VERMILION, "--"
     presets = published("EM App. B.2, 3", smoothing=0.1)
     controls = usual("smoothing")
 
@@ -83,7 +70,7 @@ class NLS(LossMethod):
     """Assume negative with label smoothing of the assumed negatives only (EM B.2)."""
 
     loss = staticmethod(losses.n_ls)
-    label, color, line = "N-LS", VERMILION, ":"
+    label, color, line = "N-LS", display.VERMILION, ":"
     presets = published("EM App. B.2, 3", smoothing=[0.3, 0.1, 0.1, 0.1])
     controls = usual("smoothing")
 
@@ -98,7 +85,7 @@ class WAN(LossMethod):
     """Weak assume negative: assumed negatives weighted by 1/(C - 1) (Cole Eq. 4)."""
 
     loss = staticmethod(losses.wan)
-    label, color, line = "WAN", PURPLE, "-"
+    label, color, line = "WAN", display.PURPLE, "-"
 
     def equation(self, step):
         h = self.hyperparameters
@@ -111,7 +98,7 @@ class DW(LossMethod):
     """Down-weighting: assumed negatives by a chosen weight (EM B.2)."""
 
     loss = staticmethod(losses.dw)
-    label, color, line = "DW", VERMILION, "-."
+    label, color, line = "DW", display.VERMILION, "-."
     presets = published("EM App. B.2, 1", weight=[0.1, 0.1, 0.1, 0.02])
     controls = usual("weight")
     equation = WAN.equation
@@ -122,7 +109,7 @@ class EM(LossMethod):
     """Entropy maximisation on unobserved labels (EM Eq. 3)."""
 
     loss = staticmethod(losses.em)
-    label, color, line = "EM", GREEN, "-"
+    label, color, line = "EM", display.GREEN, "-"
     presets = published("EM Table 6", alpha=[0.2, 0.1, 0.1, 0.01])
     controls = usual("alpha")
 
@@ -139,7 +126,7 @@ class EntMin(LossMethod):
     """
 
     loss = staticmethod(losses.ent_min)
-    label, color, line = "EntMin", GREEN, ":"
+    label, color, line = "EntMin", display.GREEN, ":"
     presets = published("EM App. B.2, 4", alpha=[0.01, 0.9, 0.4, 0.4])
     controls = usual("alpha")
 
@@ -152,7 +139,7 @@ class EPR(LossMethod):
     """Expected positive regularisation: the mean number of predicted positives is held to k (Cole Eq. 6, 7)."""
 
     loss = staticmethod(losses.epr)
-    label, color, line = "EPR", PINK, ":"
+    label, color, line = "EPR", display.PINK, ":"
     requires = ("expected_positives",)
     presets = published("Cole et al., CVPR 2021 (k)", expected_positives=[1.5, 2.9, 1.9, 31.4])
     controls = usual("expected_positives", "weight")
@@ -170,7 +157,7 @@ class Focal(LossMethod):
     """Focal loss, unobserved labels assumed negative (Hill Eq. 3; LASD A.2.2)."""
 
     loss = staticmethod(losses.focal)
-    label, color, line = "Focal", GREY, "-"
+    label, color, line = "Focal", display.GREY, "-"
     presets = published("EM App. B.2, 5", gamma=2.0, alpha=0.75)
     controls = usual("gamma")
 
@@ -188,7 +175,7 @@ class ASL(LossMethod):
     """Asymmetric loss, unobserved labels assumed negative, without probability margin unless given (Hill Eq. 4)."""
 
     loss = staticmethod(losses.asl)
-    label, color, line = "ASL", SKY, "-"
+    label, color, line = "ASL", display.SKY, "-"
     presets = published(
         "EM App. B.2, 6", gamma_pos=0.0, gamma_neg=[2.0, 2.0, 2.0, 1.0], margin=[0.2, 0.2, 0.2, 0.0]
     )
@@ -207,7 +194,7 @@ class ASLPS(LossMethod):
     """Asymmetric loss with probability shift: `asl` with margin 0.05 (LASD A.2.2)."""
 
     loss = staticmethod(losses.asl_ps)
-    label, color, line = "ASL, margin", SKY, "--"
+    label, color, line = "ASL, margin", display.SKY, "--"
     presets = published("LASD App. A.2.2", gamma_pos=0.0, gamma_neg=4.0, margin=0.05)
     controls, equation = ASL.controls, ASL.equation
 
@@ -217,7 +204,7 @@ class Hill(LossMethod):
     """Hill loss on unobserved labels, Focal margin on observed positives (Zhang et al., 2021, Eq. 5, 11)."""
 
     loss = staticmethod(losses.hill)
-    label, color, line = "Hill", ORANGE, "-"
+    label, color, line = "Hill", display.ORANGE, "-"
     presets = published(HILL.format("lambda, m, gamma"), {}, lam=1.5, margin=1.0, gamma=2.0)
     controls = usual("lam", "margin", "gamma")
 
@@ -231,7 +218,7 @@ class FocalMargin(LossMethod):
     """Focal margin: Focal with the logit of observed positives shifted down (Hill Eq. 11, Table VI and VII)."""
 
     loss = staticmethod(losses.focal_margin)
-    label, color, line, whole = "Focal margin", GREY, ":", False
+    label, color, line, whole = "Focal margin", display.GREY, ":", False
     controls = usual("margin", "gamma")
 
     def equation(self, step):
@@ -245,7 +232,7 @@ class MSE(LossMethod):
     """Squared error on all labels but observed positives, the part of Hill before its weight (Hill Table VI)."""
 
     loss = staticmethod(losses.mse)
-    label, color, line, whole = "MSE", PINK, "-", False
+    label, color, line, whole = "MSE", display.PINK, "-", False
 
     def equation(self, step):
         return latex.cross_entropy(self) | {"missing": "p^2"}
@@ -271,7 +258,7 @@ class SPLC(_Correcting):
     """Self-paced loss correction: from epoch 2 on, confident unobserved labels count as positive (Hill Eq. 9, 10)."""
 
     loss = staticmethod(losses.splc)
-    label, color, line = "SPLC", BROWN, "--"
+    label, color, line = "SPLC", display.BROWN, "--"
     presets = published(HILL.format("tau"), {}, tau=0.6)
     controls = usual("tau", "base")
 
@@ -285,7 +272,7 @@ class FMSPLC(_Correcting):
     """Focal margin + SPLC as published: correction from epoch 2 on, focal negatives (Hill Eq. 10, 11)."""
 
     loss = staticmethod(losses.fm_splc)
-    label, color, line = "FM+SPLC", BROWN, "-"
+    label, color, line = "FM+SPLC", display.BROWN, "-"
     presets = published(HILL.format("tau, m, gamma"), {}, tau=0.6, margin=1.0, gamma=2.0)
     controls: ClassVar = {
         **usual("tau", "margin", "gamma", "lam"),

@@ -40,8 +40,8 @@ class GRTrainable(Method):
         "w": Number(0.0),
         "b": Number(-2.0),
         "mu": Number(0.5),
-        "sigma": Number(2.0, 0, math.inf, "()"),
-        "sgd_lr": Number(0.1, 0, math.inf, "()"),
+        "sigma": Number(2.0, 0, ends="(]"),
+        "sgd_lr": Number(0.1, 0, ends="(]"),
     }
     label, color, line, whole = "GR, trainable", BLUE, "--", False
     controls: ClassVar = {**usual("w", "b", "mu", "sigma", "q1", "q2", "q3"), "sgd_lr": None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import ClassVar
 
@@ -83,7 +82,7 @@ class Unified(Method):
         "annotation_rate": Number(0.5, 0, 1),
         "weight": Number(1.0, 0),
         "mu": Number(0.8),
-        "sigma": Number(0.5, 0, math.inf, "()"),
+        "sigma": Number(0.5, 0, ends="(]"),
         "q1": Number(0.01, 0),
         "q2": Number(0.01, 0),
         "q3": Number(1.0, 0),
