@@ -23,26 +23,36 @@ from spml_core.methods.latex import number
 from spml_core.methods.parameters import Number, OneOf
 from spml_core.methods.registry import register
 
-FOR_TRUE = ("cross_entropy", "robust", "focal", "squared")
-TERMS = (
-    ("cross-entropy", "cross_entropy"),
-    ("robust, exponent q", "robust"),
-    ("focal, with margin", "focal"),
-    ("squared error", "squared"),
-    ("Hill", "hill"),
-    ("negative entropy", "entropy"),
-)
-NEEDS = {  # numbers that a part has
-    "k_hat": {"logistic": ("w", "b"), "threshold": ("tau",), "annotation_rate": ("annotation_rate",)},
-    "v": {"constant": ("weight",), "gaussian": ("mu", "sigma"), "threshold": ("weight", "tau")},
-    "l1": {"robust": ("q1",), "focal": ("margin", "gamma")},
-    "l2": {"robust": ("q2",), "focal": ("margin", "gamma")},
-    "l3": {"robust": ("q3",), "focal": ("gamma",), "hill": ("lam",)},
+
+def _claimed_true(q: str) -> dict[str, tuple[str, ...]]:
+    return {
+        "cross_entropy": ("cross-entropy",),
+        "robust": ("robust, exponent q", q),
+        "focal": ("focal, with margin", "margin", "gamma"),
+        "squared": ("squared error",),
+    }
+
+
+_ENTROPY = {"entropy": ("negative entropy",)}
+# part: what it may be, in words, with the numbers that it then has
+PARTS = {
+    "k_hat": {
+        "zero": ("zero",),
+        "logistic": ("logistic: sigmoid(w p + b)", "w", "b"),
+        "threshold": ("threshold: 1 where p > τ", "tau"),
+        "annotation_rate": ("GR Eq. 6: (1-a) p / (1 - a p)", "annotation_rate"),
+    },
+    "v": {
+        "constant": ("constant", "weight"),
+        "gaussian": ("Gaussian in p", "mu", "sigma"),
+        "threshold": ("0 where p > τ", "weight", "tau"),
+    },
+    "l1": _claimed_true("q1"),
+    "l2": _claimed_true("q2") | _ENTROPY,
+    "l3": _claimed_true("q3") | {"focal": ("focal", "gamma"), "hill": ("Hill", "lam")} | _ENTROPY,
 }
-
-
-def _terms(*names: str) -> tuple:
-    return tuple(term for term in TERMS if term[1] in names)
+WORDS = ("pseudo-label k̂", "weight v", "L₁, observed", "L₂, missing as true", "L₃, missing as false")
+DEFAULTS = ("logistic", "gaussian", "robust", "robust", "robust")
 
 
 @register("unified")
@@ -71,11 +81,7 @@ class Unified(Method):
 
     loss = staticmethod(losses.unified)
     own: ClassVar = {
-        "k_hat": OneOf("logistic", ("zero", "logistic", "threshold", "annotation_rate")),
-        "v": OneOf("gaussian", ("constant", "gaussian", "threshold")),
-        "l1": OneOf("robust", FOR_TRUE),
-        "l2": OneOf("robust", (*FOR_TRUE, "entropy")),
-        "l3": OneOf("robust", (*FOR_TRUE, "hill", "entropy")),
+        **{part: OneOf(default, tuple(PARTS[part])) for part, default in zip(PARTS, DEFAULTS, strict=True)},
         "w": Number(2.0),
         "b": Number(-4.0),
         "tau": Number(0.6, 0, 1),
@@ -92,32 +98,17 @@ class Unified(Method):
     }
     label, color, line, whole = "Unified frame", WINE, "--", False
     controls: ClassVar = {
-        "k_hat": Options(
-            "pseudo-label k̂",
-            (
-                ("zero", "zero"),
-                ("logistic: sigmoid(w p + b)", "logistic"),
-                ("threshold: 1 where p > τ", "threshold"),
-                ("GR Eq. 6: (1-a) p / (1 - a p)", "annotation_rate"),
-            ),
-        ),
-        "v": Options(
-            "weight v",
-            (("constant", "constant"), ("Gaussian in p", "gaussian"), ("0 where p > τ", "threshold")),
-        ),
-        "l1": Options("L₁, observed", _terms(*FOR_TRUE)),
-        "l2": Options("L₂, missing as true", _terms(*FOR_TRUE, "entropy")),
-        "l3": Options("L₃, missing as false", TERMS),
+        **{
+            part: Options(words, tuple((text, value) for value, (text, *_) in PARTS[part].items()))
+            for part, words in zip(PARTS, WORDS, strict=True)
+        },
         "annotation_rate": Slider("annotation rate a of k̂", 0, 1, 0.01),
         **usual("w", "b", "tau", "weight", "mu", "sigma", "q1", "q2", "q3", "margin", "gamma", "lam"),
     }
 
     def label_loss(self, step):
-        parts = {
-            f"l{n}": part
-            for n, part in enumerate((self._for_true(1), self._for_true(2), self._for_false()), 1)
-        }
-        return partial(self.loss, k_hat=self._k_hat(), v=self._v(), **parts)
+        terms = {"l1": self._for_true(1), "l2": self._for_true(2), "l3": self._for_false()}
+        return partial(self.loss, k_hat=self._k_hat(), v=self._v(), **terms)
 
     def _k_hat(self):
         h = self.hyperparameters
@@ -161,8 +152,8 @@ class Unified(Method):
 
     @classmethod
     def applicable(cls, values):
-        parts = [part for part in NEEDS if part != "l2" or values["k_hat"] != "zero"]
-        numbers = [name for part in parts for name in NEEDS[part].get(values[part], ())]
+        parts = [part for part in PARTS if part != "l2" or values["k_hat"] != "zero"]
+        numbers = [name for part in parts for name in PARTS[part][values[part]][1:]]
         return [*parts, *dict.fromkeys(numbers)]
 
     def equation(self, step):
