@@ -380,7 +380,7 @@ def test_numpy_values_train_and_are_stored_plainly(small, tmp_path, trained):
 
 
 def test_code_of_a_method_is_in_the_key(small, key, tmp_path, monkeypatch):
-    monkeypatch.setattr(methods.base, "_REGISTRY", dict(methods.base._REGISTRY))
+    monkeypatch.setattr(methods.registry, "_REGISTRY", dict(methods.registry._REGISTRY))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     code = '''
