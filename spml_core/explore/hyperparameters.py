@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipywidgets as widgets
 
 from spml_core import methods
-from spml_core.explore.panel import choice, decimals, number, slider, text
+from spml_core.explore.panel import WIDE, choice, decimals, number, slider
 from spml_core.methods.display import Options, Slider
 
 
@@ -23,9 +23,11 @@ class Hyperparameters:
         }  # two for the ends of a schedule
 
     def all(self) -> list[widgets.Widget]:
+        """Return the controls of all hyperparameters, whether they apply or not."""
         return [widget for group in self.controls.values() for widget in group]
 
     def shown(self) -> list[widgets.Widget]:
+        """Return the controls that apply beside the values of the others."""
         return [widget for name in self._applicable() for widget in self.controls[name]]
 
     def params(self) -> dict:
@@ -59,7 +61,7 @@ class Hyperparameters:
         described = self.method.control(name)
         if isinstance(described, Options):
             pairs = [one if isinstance(one, tuple) else (str(one), one) for one in described.options]
-            made = choice(described.words, pairs) if pairs else text(described.words)
+            made = choice(described.words, pairs) if pairs else _text(described.words)
             _show(made, default)
             return [made]
         value = default if described is None or default is not None else described.value
@@ -77,6 +79,12 @@ class Hyperparameters:
         made = slider(words + end, low, low, high, step, whole=isinstance(value, int))
         _show(made, value)
         return made
+
+
+def _text(words: str) -> widgets.Text:
+    """Return a line to write, which counts when it is left."""
+    layout = widgets.Layout(width="31em")
+    return widgets.Text(description=words, continuous_update=False, style=WIDE, layout=layout)
 
 
 def _show(widget: widgets.Widget, value) -> None:
