@@ -25,6 +25,7 @@ from spml_core.explore.hyperparameters import Hyperparameters
 from spml_core.explore.training import Training
 from spml_core.headless import runner
 from spml_core.methods import Step, build
+from spml_core.methods.unified import PARTS as PARTS_OF_UNIFIED
 from spml_core.runs import Experiment, Run
 
 WITH_CURVE = [name for name in methods.names() if not methods.get(name).no_curve]
@@ -154,9 +155,9 @@ def test_the_equation_follows_the_numbers(name, params):
     check_equation(name, **params)
 
 
-@pytest.mark.parametrize("part", ["k_hat", "v", "l1", "l2", "l3"])
+@pytest.mark.parametrize("part", PARTS_OF_UNIFIED)
 def test_the_equation_of_each_part(part):
-    for value in methods.get("unified").own[part].options:
+    for value in PARTS_OF_UNIFIED[part]:
         check_equation("unified", **{part: value}, q1=0.4, q2=0.0, w=5.0, weight=0.7)
 
 

@@ -8,6 +8,7 @@ import torch
 
 from spml_core import losses, methods
 from spml_core.methods import Step, build
+from spml_core.methods.unified import PARTS
 
 AN = {"k_hat": "zero", "v": "constant", "l1": "cross_entropy", "l3": "cross_entropy"}
 FOCAL = {**AN, "l1": "focal", "l3": "focal", "margin": 0.0}
@@ -63,9 +64,9 @@ def test_a_verified_negative_gets_l3():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("part", methods.get("unified").CHOICES)
+@pytest.mark.parametrize("part", PARTS)
 def test_every_part_is_finite_far_out(part, dtype):
-    for choice in methods.get("unified").CHOICES[part]:
+    for choice in PARTS[part]:
         logits = torch.tensor([[-1e4, -30.0, 0.0, 30.0, 1e4]] * 3, dtype=dtype, requires_grad=True)
         observed = torch.tensor([[1], [0], [-1]]).expand(3, 5)
         value = build("unified", 5, **{part: choice})(logits, observed, Step(1, 1))

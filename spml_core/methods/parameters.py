@@ -54,7 +54,5 @@ class OneOf:
     def check(self, name: str, value):
         """Return the value. Raises ValueError with the options unless it is one of them."""
         if type(value) is not type(self.default) or value not in self.options:
-            raise ValueError(
-                f"unknown {name} {value!r}: {name} is one of {', '.join(map(str, self.options))}"
-            )
+            raise ValueError(f"unknown {name} {value!r}: use one of {', '.join(map(str, self.options))}")
         return value
