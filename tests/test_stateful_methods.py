@@ -694,6 +694,29 @@ def test_missing_index_or_size_is_an_error(name):
 
 
 @pytest.mark.parametrize(
+    "index, fault",
+    [
+        (torch.tensor([0, 1, 2, 3, 4, 6]), "rows 0 to 6, of a method built for num_examples=6"),
+        (torch.tensor([0, 1, 2, 3, 4, -1]), "rows -1 to 4"),
+        (torch.arange(6.0), "numbers of type torch.float32"),
+        (torch.arange(6) > 2, "numbers of type torch.bool"),
+        (torch.arange(6)[:, None], r"\(6, 1\) for 6 images"),
+        (list(range(6)), "a list, no tensor"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", REMEMBERS)
+def test_a_wrong_index_is_an_error(name, index, fault):
+    logits, observed = batch()
+    method = make(name)
+    before = copy.deepcopy(method.state_dict())
+    with pytest.raises(ValueError, match=rf"method '{name}' finds its state by index.*got {fault}"):
+        method(logits, observed, Step(2, 10, index))
+    for key, value in method.state_dict().items():
+        torch.testing.assert_close(value, before[key], equal_nan=True)
+
+
+@pytest.mark.parametrize(
     "name, bad",
     [
         ("ll_r", {"delta": -0.1}),

@@ -4,8 +4,9 @@
     value = method(logits, observed, Step(epoch=1, num_epochs=8, index=index))
 
 A method is an `nn.Module`: its parameters join the optimizer, its buffers follow `.to(device)`, its state is saved in
-the checkpoint. To add one, decorate a class with `@register("name")`; `build`, the command line and the notebooks find
-it there. Its keyword arguments are its hyperparameters, their defaults are what runs.
+the checkpoint. To add one, decorate a class with `@register("name")`; `build`, the command line, the notebooks and the
+loss lab find it there, and ask the class for all that is particular to it: `base.Method` lists what a class may say.
+The keyword arguments of its loss are its hyperparameters, their defaults are what runs.
 """
 
 from spml_core.methods import (  # noqa: F401  importing a module registers its methods
