@@ -49,9 +49,9 @@ def parameters(methods: Iterable[str], dataset: str, expected_positives: float) 
     chosen = {}
     for method in methods:
         its = get(method)
-        published = its.presets.params.get(dataset) if its.presets else None
+        published = its.presets.params.get(dataset, {}) if its.presets else {}
         required = {"expected_positives": expected_positives} if "expected_positives" in its.requires else {}
-        chosen[method] = dict(published or required)
+        chosen[method] = required | published
     return chosen
 
 
