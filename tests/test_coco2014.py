@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from miniatures import write_coco
 
-from spml_core.data import DataError, draw_together, labels, load
+from spml_core.data import DataError, labels, load
+from spml_core.data.observe import draw_together
 from spml_core.data.sets import coco2014
 
 PERSON, DOG, BRUSH = (coco2014.CLASSES.index(name) for name in ("person", "dog", "toothbrush"))

@@ -15,8 +15,9 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from spml_core import words
-from spml_core.data.files import images, table
-from spml_core.data.listing import SPLITS, Listing
+from spml_core.data.dataset import SPLITS
+from spml_core.data.files import decoding, table
+from spml_core.data.listing import Listing
 
 LEAK = 0.01  # share of the val or test images that may also be train images before results are wrong, not just odd
 SPARE = "left out"  # in place of a split: of images that the options took away
@@ -128,7 +129,7 @@ def look_at(path: Path) -> _Seen:
             seen.mode, seen.form, seen.size = image.mode, image.format or "", image.size
             seen.rotated = image.getexif().get(0x0112, 1) not in (0, 1)
             seen.animated = getattr(image, "n_frames", 1) > 1
-            seen.look = hashlib.sha256(images.small(image).tobytes()).hexdigest()
+            seen.look = hashlib.sha256(decoding.small(image).tobytes()).hexdigest()
     except Exception as error:  # of as many types as there are decoders
         seen.problem, seen.says = _kind(error), str(error) or type(error).__name__
     return seen
@@ -226,7 +227,7 @@ def _same_pixels(paths: list[Path], groups: list[list[int]]) -> list[list[int]]:
     joined = defaultdict(list)
     for group in groups:
         with Image.open(paths[group[0]]) as image:
-            joined[hashlib.sha256(images.rgb(image).tobytes()).digest()] += group
+            joined[hashlib.sha256(decoding.rgb(image).tobytes()).digest()] += group
     return [sorted(group) for group in joined.values()]
 
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 from tqdm.auto import tqdm
 
-from spml_core.data import DataError
+from spml_core.data.dataset import DataError
 
 FLUSHED = 64 * 2**20  # bytes written between two moments from which a killed process goes on
 FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -9,15 +9,14 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from spml_core import words
-from spml_core.data import DataError, Dataset
-from spml_core.data.files import images
-from spml_core.data.files.place import find, require_files
+from spml_core.data.dataset import DataError
+from spml_core.data.files import table
+from spml_core.data.files.layout import find, require_files
 from spml_core.data.listing import (
     POLICIES,
     Listing,
-    assemble,
     check_choice,
-    complete,
+    check_classes,
     find_extra,
     finish,
 )
@@ -88,22 +87,8 @@ def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = Fal
         notes={"annotations": counts, "unannotated_dropped": len(dropped)},
         extra=find_extra([root / "train2014", root / "val2014"], [*paths, *dropped]),
     )
-    complete(listing, **(ANNOTATED if unlabeled == "drop" else SIZES))
-    return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
-
-
-def load(
-    root: str | Path,
-    *,
-    size: int = 448,
-    backbone: str | None = None,
-    cache_dir: str | Path = "runs/cache",
-    unlabeled: str = "drop",
-    allow_missing: bool = False,
-) -> Dataset:
-    """`read`, then `listing.assemble`."""
-    listing = read(root, unlabeled=unlabeled, allow_missing=allow_missing)
-    return assemble(listing, size=size, backbone=backbone, cache_dir=cache_dir)
+    published = ANNOTATED if unlabeled == "drop" else SIZES
+    return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing, published=published)
 
 
 def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
@@ -122,23 +107,18 @@ def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
         raise DataError(
             f"{file} is not a COCO instances file ({type(error).__name__}: {error}). {EXPECTED}"
         ) from None
-    if set(categories.values()) != set(CLASSES):
-        strange = sorted(set(categories.values()) ^ set(CLASSES))
-        raise DataError(
-            f"{file} has {len(categories)} categories, COCO has {len(CLASSES)}; in one of them only: "
-            f"{', '.join(strange[:10])}"
-        )
+    strange = set(categories.values()) ^ set(CLASSES)
+    check_classes(file, len(categories), len(CLASSES), "COCO", strange)
     row = {image: n for n, (image, _) in enumerate(names)}
     if len(row) < len(names):
         raise DataError(f"{file} lists {len(names)} images, but only {len(row)} different ids")
     lost = [pair for pair in objects if pair[0] not in row or pair[1] not in categories]
     if lost:
-        shown = images.listing([f"image {image}, category {category}" for image, category in lost])
+        shown = table.bullets([f"image {image}, category {category}" for image, category in lost])
         raise DataError(
             f"{file}: {words.count(len(lost), 'annotation')} of images or categories that it does not list:{shown}"
         )
-    place = {category: CLASSES.index(name) for category, name in categories.items()}
-    full = np.zeros((len(names), len(CLASSES)), np.int8)
+    present = [set() for _ in names]
     for image, category in objects:
-        full[row[image], place[category]] = 1
-    return names, full
+        present[row[image]].add(categories[category])
+    return names, table.indicator(present, CLASSES)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from spml_core import words
-from spml_core.data import DataError, Dataset
-from spml_core.data.files import images
-from spml_core.data.files.place import contents, find
-from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
+from spml_core.data.dataset import DataError
+from spml_core.data.files import table
+from spml_core.data.files.layout import contents, find
+from spml_core.data.listing import Listing, check_choice, find_extra, finish
 
 FOLDERS = {"train": "train", "validation": "val", "test": "test"}
 CONFLICTS = ("error", "unknown")
@@ -43,7 +42,7 @@ class _Merged:
 def read(
     root: str | Path,
     *,
-    classes: Collection[str] | None = None,
+    classes: Sequence[str] | None = None,
     min_images: int = 1,
     machine_threshold: float | None = None,
     conflicts: str = "error",
@@ -152,38 +151,23 @@ def read(
     )
     if clashes and conflicts == "error":
         listing.problems.append(
-            f"{words.count(len(clashes), 'label')} verified both as present and as absent:{images.listing(clashes)}\n"
+            f"{words.count(len(clashes), 'label')} verified both as present and as absent:{table.bullets(clashes)}\n"
             "conflicts='unknown' takes them as not known (spml train: -d conflicts unknown)."
         )
-    if classes is None and min_images == 1:  # else a part is what was asked for
-        complete(listing, least=0.25, **{split: n for split, n in SIZES.items() if split in splits})
-    return finish(listing, divide="val" not in splits, unlabeled=unlabeled, allow_missing=allow_missing)
-
-
-def load(
-    root: str | Path,
-    *,
-    size: int = 448,
-    backbone: str | None = None,
-    cache_dir: str | Path = "runs/cache",
-    classes: Collection[str] | None = None,
-    min_images: int = 1,
-    machine_threshold: float | None = None,
-    conflicts: str = "error",
-    unlabeled: str = "drop",
-    allow_missing: bool = False,
-) -> Dataset:
-    """`read`, then `listing.assemble`."""
-    listing = read(
-        root,
-        classes=classes,
-        min_images=min_images,
-        machine_threshold=machine_threshold,
-        conflicts=conflicts,
+    # Where options choose classes, a part is what was asked for.
+    whole = (
+        {split: n for split, n in SIZES.items() if split in splits}
+        if classes is None and min_images == 1
+        else None
+    )
+    return finish(
+        listing,
+        divide="val" not in splits,
         unlabeled=unlabeled,
         allow_missing=allow_missing,
+        published=whole,
+        least=0.25,
     )
-    return assemble(listing, size=size, backbone=backbone, cache_dir=cache_dir)
 
 
 def _find(root: Path, part: str, required: bool) -> Path | None:
@@ -191,7 +175,7 @@ def _find(root: Path, part: str, required: bool) -> Path | None:
     found = sorted({*root.glob(f"*{part}*.csv"), *root.glob(f"*/*{part}*.csv")})
     if len(found) > 1:
         raise DataError(
-            f"{len(found)} files are {part}:{images.listing([str(file) for file in found])}\nKeep the one to be read."
+            f"{len(found)} files are {part}:{table.bullets([str(file) for file in found])}\nKeep the one to be read."
         )
     if not found and required:
         raise DataError(f"there is no *{part}*.csv in {root}. {EXPECTED}\n{contents(root)}")
@@ -199,14 +183,13 @@ def _find(root: Path, part: str, required: bool) -> Path | None:
 
 
 def _descriptions(file: Path) -> dict[str, str]:
-    with open(file, encoding="utf-8-sig", newline="") as text:
-        rows = [row for row in csv.reader(text) if row]
-    if wrong := [n for n, row in enumerate(rows, 1) if len(row) != 2]:
-        raise DataError(f"{file}, line {wrong[0]}: expected two columns, LabelName,DisplayName")
-    return {label: shown for label, shown in rows if label != "LabelName"}
+    rows = table.rows(file, EXPECTED)
+    wrong = [(n, "expected two columns, LabelName,DisplayName") for n, row in rows if len(row) != 2]
+    table.refuse(file, wrong, len(rows))
+    return {label: shown for _, (label, shown) in rows if label != "LabelName"}
 
 
-def _choose(display: dict[str, str], classes: Collection[str]) -> set[str]:
+def _choose(display: dict[str, str], classes: Sequence[str]) -> set[str]:
     """Label names of the classes asked for by either name."""
     if isinstance(classes, str):
         raise DataError(f"classes={classes!r}: expected a list of names")
@@ -220,9 +203,7 @@ def _choose(display: dict[str, str], classes: Collection[str]) -> set[str]:
         if len(labels) != 1:
             strange.append(f"{name!r} is the name of {len(labels)} classes")
     if strange:
-        raise DataError(
-            f"{len(strange)} of the classes asked for are not one class:{images.listing(strange)}"
-        )
+        raise DataError(f"{len(strange)} of the classes asked for are not one class:{table.bullets(strange)}")
     return chosen
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spml_core import words
-from spml_core.data import DataError, OptionError
-from spml_core.data.files import images
+from spml_core.data.dataset import DataError, OptionError
+from spml_core.data.files import table
 from spml_core.paths import locate, project_root
 
 SHOWN = 12  # names of a folder in a message
@@ -46,7 +46,7 @@ def require_files(root: Path, files: Sequence[Path], expected: str) -> None:
     """Raise `DataError` with all label files that are not there, how the folder should look, and what is in it."""
     if absent := [file for file in files if not file.is_file()]:
         what = f"{words.count(len(absent), 'label file')} {'is' if len(absent) == 1 else 'are'}"
-        named = images.listing([str(file) for file in absent])
+        named = table.bullets(absent)
         raise DataError(f"{what} missing:{named}\n{expected}\n{contents(root, absent[0])}")
 
 
