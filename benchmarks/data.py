@@ -141,7 +141,7 @@ def report_pixels(root: str | None) -> None:
         prepare = time.perf_counter() - start
         with open(file, "rb") as content:  # written, not mapped: it leaves the memory
             os.posix_fadvise(content.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        prepared = pixels.find(digests(found.paths, cache), SIZE, cache)
+        prepared, _ = pixels.find(digests(found.paths, cache), SIZE, cache)
         files = decoding.Files(found.paths, SIZE)
 
         def epoch(inputs) -> float:

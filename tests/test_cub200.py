@@ -66,7 +66,7 @@ def test_311_attributes(tmp_path):
     write_cub(tmp_path, TRAIN, PRESENT, CERTAINTY)
     text = (tmp_path / "attributes.txt").read_text().splitlines()
     (tmp_path / "attributes.txt").write_text("\n".join(text[:-1]))
-    with pytest.raises(DataError, match="311 attributes, CUB-200-2011 has 312"):
+    with pytest.raises(DataError, match="311 classes, CUB-200-2011 has 312"):
         cub200.read(tmp_path)
 
 

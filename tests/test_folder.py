@@ -133,7 +133,7 @@ def test_tables_that_are_no_tables(folder, tmp_path):
     (root / "labels.csv").write_text(f"image,labels\n{root / '00.png'},cat\n")
     refused(root, "line 2", "below the folder")
     (root / "labels.csv").rename(root / "labels.txt")
-    refused(root, "there is no", "Expected", "holds 00.png, 01.png", "and 9 more")
+    refused(root, "1 label file is missing", "Expected", "holds 00.png, 01.png", "and 9 more")
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,11 @@ def test_labels_alone_need_no_image(monkeypatch):
         known=np.ones((3, 2), bool),
         divided=True,
     )
-    monkeypatch.setattr(digits, "read", lambda root, size=3: listing, raising=False)
+
+    def read(root: str, size: int = 3):
+        return listing
+
+    monkeypatch.setattr(digits, "read", read, raising=False)
     classes, parts = observe.truth("digits", root="anywhere")
     assert classes == ("x", "y") and parts["train"].ids == ("a", "c") and set(parts) == {"train", "val"}
     assert parts["train"].full.tolist() == [[1, 0], [0, 0]] and parts["train"].known.all()

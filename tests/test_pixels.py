@@ -42,6 +42,10 @@ def digests(paths):
     return [digest(path) for path in paths]
 
 
+def find(images, size, cache):
+    return pixels.find(images, size, cache)[0]
+
+
 def values(found):
     """All of it, in memory."""
     return torch.cat([x for _, x in loading.batches(found, [torch.arange(len(found))], "cpu")])
@@ -49,7 +53,7 @@ def values(found):
 
 def test_rows_are_the_decoded_images(pictures, tmp_path):
     file = pixels.prepare(pictures, SIZE, tmp_path / "cache")
-    found = pixels.find(digests(pictures), SIZE, tmp_path / "cache")
+    found = find(digests(pictures), SIZE, tmp_path / "cache")
     assert isinstance(found, torch.Tensor) and found.shape == (20, 3, SIZE, SIZE)
     assert torch.equal(found, decoding.read(pictures, SIZE))
     np.testing.assert_array_equal(np.load(file), found.numpy())
@@ -62,23 +66,23 @@ def test_found_by_content_in_any_order_and_part(pictures, tmp_path):
     pixels.prepare(pictures, SIZE, cache)
     truth = decoding.read(pictures, SIZE)
     moved = [path.rename(path.with_name("moved" + path.name)) for path in pictures]
-    assert torch.equal(pixels.find(digests(moved[3:7]), SIZE, cache), truth[3:7])
-    backwards = pixels.find(digests(moved[::-2]), SIZE, cache)
+    assert torch.equal(find(digests(moved[3:7]), SIZE, cache), truth[3:7])
+    backwards = find(digests(moved[::-2]), SIZE, cache)
     assert backwards.shape == (10, 3, SIZE, SIZE) and backwards.dtype == torch.uint8 and backwards.ndim == 4
     assert torch.equal(values(backwards), truth.flip(0)[::2])
     assert torch.equal(values(backwards[2:5]), truth.flip(0)[::2][2:5])
 
-    assert pixels.find(digests(moved), SIZE + 1, cache) is None
+    assert find(digests(moved), SIZE + 1, cache) is None
     Image.new("RGB", (9, 9), "red").save(moved[2])
-    assert pixels.find(digests(moved), SIZE, cache) is None
-    assert pixels.find(digests(moved[3:]), SIZE, cache) is not None
+    assert find(digests(moved), SIZE, cache) is None
+    assert find(digests(moved[3:]), SIZE, cache) is not None
 
 
 def test_equal_files_share_a_row(pictures, tmp_path):
     pictures[5].write_bytes(pictures[1].read_bytes())
     file = pixels.prepare(pictures, SIZE, tmp_path / "cache")
     assert len(np.load(file)) == 19
-    found = pixels.find(digests(pictures), SIZE, tmp_path / "cache")
+    found = find(digests(pictures), SIZE, tmp_path / "cache")
     assert torch.equal(values(found), decoding.read(pictures, SIZE))
 
 
@@ -95,7 +99,7 @@ def test_what_is_prepared_is_not_decoded_again(pictures, tmp_path, monkeypatch):
 def test_another_decoding_rule_is_another_file(pictures, tmp_path, monkeypatch):
     pixels.prepare(pictures, SIZE, tmp_path / "cache")
     monkeypatch.setattr(decoding, "RULE", "another")
-    assert pixels.find(digests(pictures), SIZE, tmp_path / "cache") is None
+    assert find(digests(pictures), SIZE, tmp_path / "cache") is None
 
 
 def test_killed_half_way_and_started_again(pictures, tmp_path):
@@ -130,7 +134,7 @@ def test_killed_half_way_and_started_again(pictures, tmp_path):
 
     assert start("kill") == -signal.SIGKILL
     assert not list((tmp_path / "cache").glob("*.npy"))
-    assert pixels.find(digests(pictures), SIZE, tmp_path / "cache") is None
+    assert find(digests(pictures), SIZE, tmp_path / "cache") is None
     assert start("finish") == 0
     (file,) = (tmp_path / "cache").glob("*.npy")
     assert file.name == whole.name and file.read_bytes() == whole.read_bytes()
@@ -205,7 +209,7 @@ def test_damaged_file_is_not_used(pictures, tmp_path):
     file = pixels.prepare(pictures, SIZE, tmp_path / "cache")
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.warns(UserWarning, match=r"pixels-8.*damaged"):
-        assert pixels.find(digests(pictures), SIZE, tmp_path / "cache") is None
+        assert find(digests(pictures), SIZE, tmp_path / "cache") is None
 
 
 def test_command_and_the_training_data_it_makes(pictures, tmp_path):

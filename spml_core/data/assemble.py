@@ -83,8 +83,9 @@ def assemble(
 
 def _pixels(paths: list[Path], hashes: list[str], size: int, cache_dir: Path):
     """Return the pixels, and where they are from, in words."""
-    if (prepared := pixels.find(hashes, size, cache_dir)) is not None:
-        return prepared, f"pixels prepared at {size}"
+    prepared, file = pixels.find(hashes, size, cache_dir)
+    if prepared is not None:
+        return prepared, f"pixels prepared at {size} ({file.name})"
     if 3 * size**2 * len(paths) > IN_MEMORY:
         return decoding.Files(paths, size), f"decoded from files at {size} pixels, batch by batch"
     return decoding.read(paths, size), f"decoded from files at {size} pixels, into memory"

@@ -135,7 +135,7 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
     (_, header), *rows = table.rows(path, FORM) or [(1, ["nothing"])]
     if tuple(header) != COLUMNS:
         raise DataError(f"{path} begins with {','.join(header)}. {FORM}")
-    faults, lines, labels = [], {}, []
+    faults, lines, labels, listed = [], {}, [], None if classes is None else set(classes)
     for line, row in rows:
         if len(row) != len(COLUMNS):
             faults.append((line, f"{words.count(len(row), 'field')} instead of {len(COLUMNS)}. {FORM}"))
@@ -147,9 +147,9 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
         if split not in SPLITS:
             faults.append((line, f"unknown split {split!r}; the splits are {', '.join(SPLITS)}"))
         faults += [(line, f"{name!r} is both positive and negative") for name in sorted(positive & negative)]
-        if classes is not None:
-            strange = sorted((positive | negative) - set(classes))
-            of = f"is none of the {len(classes)} classes of the data set"
+        if listed is not None and not (positive <= listed and negative <= listed):
+            strange = sorted((positive | negative) - listed)
+            of = f"is none of the {len(listed)} classes of the data set"
             faults += [(line, f"{name!r} {of}") for name in strange]
         lines[image] = line
         labels.append((split, positive, negative))

@@ -76,7 +76,7 @@ def extract(
     with FileLock(file.with_suffix(".lock")):
         features = _read_cache(file, len(paths))
         if features is None:
-            prepared = pixels.find(hashes, size, cache_dir)
+            prepared, _ = pixels.find(hashes, size, cache_dir)
             if prepared is None:
                 decoding.check(paths)
             inputs = decoding.Files(paths, size) if prepared is None else prepared
@@ -161,7 +161,8 @@ def pooled(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _unknown(backbone: str, names: list[str]) -> DataError:
-    hint = words.did_you_mean(backbone, names, cutoff=0.6) or "no name is like it."
+    near = [name for name in names if name == TORCHVISION + backbone]
+    hint = words.did_you_mean(backbone, near or names, cutoff=0.6) or "no name is like it."
     return DataError(
         f"unknown backbone {backbone!r}: {hint} timm.list_models() lists the names of timm, "
         f"torchvision.models.list_models() those that follow {TORCHVISION!r}."

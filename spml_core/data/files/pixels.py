@@ -25,7 +25,9 @@ from spml_core.data.files.digests import digests, write_json
 BATCH = 64  # images decoded while the last ones are written
 
 
-def find(images: Sequence[str], size: int, cache_dir: str | Path) -> torch.Tensor | loading.Rows | None:
+def find(
+    images: Sequence[str], size: int, cache_dir: str | Path
+) -> tuple[torch.Tensor | loading.Rows, Path] | tuple[None, None]:
     """Return the prepared pixels of these images, if one file in `cache_dir` holds all of them.
 
     Args:
@@ -34,7 +36,7 @@ def find(images: Sequence[str], size: int, cache_dir: str | Path) -> torch.Tenso
 
     Returns:
         (N, 3, size, size) uint8, not to be written to: a tensor on the memory map if the rows lie there in this order,
-        else `loading.Rows` of it. None if an image is not prepared.
+        else `loading.Rows` of it; and the file. None and None if an image is not prepared.
     """
     for file, order in _holding(images, size, Path(cache_dir)):
         try:
@@ -46,9 +48,9 @@ def find(images: Sequence[str], size: int, cache_dir: str | Path) -> torch.Tenso
         chosen = torch.tensor([place[digest] for digest in images], dtype=torch.int64)
         first = int(chosen[0]) if len(chosen) else 0
         if torch.equal(chosen, torch.arange(first, first + len(chosen))):
-            return pixels[first : first + len(chosen)]
-        return loading.Rows(pixels, chosen)
-    return None
+            return pixels[first : first + len(chosen)], file
+        return loading.Rows(pixels, chosen), file
+    return None, None
 
 
 def prepare(paths: Sequence[str | Path], size: int, cache_dir: str | Path) -> Path:
