@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from miniatures import write_coco
 
-from spml_core.data import DataError, labels, load
+from spml_core.data import DataError, OptionError, labels, load, read
 from spml_core.data.observe import draw_together
 from spml_core.data.sets import coco2014
 
@@ -51,8 +51,8 @@ def test_policy_for_images_without_annotation(tmp_path):
     keep = coco2014.read(tmp_path, unlabeled="keep")
     assert len(keep) == 6 and not keep.problems and keep.notes["unannotated_dropped"] == 0
     assert "2 of 6 images have no label" in coco2014.read(tmp_path, unlabeled="error").problems[0]
-    with pytest.raises(DataError, match="error, drop, keep"):
-        coco2014.read(tmp_path, unlabeled="ignore")
+    with pytest.raises(OptionError, match="'error', 'drop' or 'keep'"):
+        read("coco2014", root=tmp_path, unlabeled="ignore")
 
 
 def test_crowds_count(tmp_path):

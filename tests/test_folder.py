@@ -139,7 +139,7 @@ def test_tables_that_are_no_tables(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"unlabeled": "ignore"}, "error, drop, keep"),
+        ({"unlabeled": "ignore"}, "'error', 'drop' or 'keep'"),
         ({"fractions": (0.7, 0.2)}, "(train, val, test)"),
         ({"fractions": (0.7, 0.2, 0.2)}, "summing to 1"),
         ({"fractions": (1.2, 0.0, -0.2)}, ">= 0"),

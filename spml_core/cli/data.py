@@ -107,7 +107,7 @@ def prepare(name, root, options, runs_dir, size):
     """Decode the images of the data set NAME once, for training at the speed of the disk.
 
     Writes RUNS_DIR/cache/pixels-SIZE-*.npy, 3 * SIZE * SIZE bytes an image. Training at that size finds it by the
-    content of the images. Start it again after an interruption: it goes on.
+    content of the images. An interrupted run resumes when it is started again.
 
     Exit code: 0 if all is prepared; 1 if images or labels are not as they must be, or the disk is full; 2 for wrong
     usage; 130 if interrupted.

@@ -83,7 +83,7 @@ def required_options(name: str, options, function: str = "load") -> list[str]:
 def check_options(name: str, options, function: str = "load") -> None:
     """Raise `OptionError` if `options` has one that the data set lacks, or one of another type than declared.
 
-    Types are strict: text is not a number, and "no" is not false.
+    Types are strict: text is not a number, and "no" is not false. A type may be a choice of values.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -99,8 +99,9 @@ def check_options(name: str, options, function: str = "load") -> None:
         try:
             TypeAdapter(kind).validate_python(value, strict=True)
         except ValidationError as error:
+            wanted = parameter.annotation.replace("Literal", "one of ")
             raise OptionError(
-                f"option {option} of data set {name!r} must be {parameter.annotation}, got {value!r}: "
+                f"option {option} of data set {name!r} must be {wanted}, got {value!r}: "
                 f"{error.errors()[0]['msg']} "
                 f"(spml train: -d {option} VALUE, where a value is true, false, null, a number, [a, list] or a word)."
             ) from None

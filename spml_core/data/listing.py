@@ -11,12 +11,11 @@ import numpy as np
 
 from spml_core import words
 from spml_core.data import labels
-from spml_core.data.dataset import SPLITS, DataError, OptionError, Part
+from spml_core.data.dataset import SPLITS, DataError, Part
 from spml_core.data.files import decoding, table
 
 # Of the published protocol: validation drawn from the official train images.
 SPLIT_SEED, VAL_FRACTION = 1200, 0.2
-POLICIES = ("error", "drop", "keep")
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"}
 
 
@@ -108,7 +107,8 @@ class Listing:
     def file_problems(self) -> tuple[list[str], list[Path]]:
         """Return what is to be said of missing and empty files, and all the other files."""
         missing = self.missing()
-        there = [self.paths[n] for n in sorted(set(range(len(self))) - set(missing))]
+        gone = set(missing)
+        there = [path for n, path in enumerate(self.paths) if n not in gone]
         empty = [path for path in there if not path.stat().st_size]
         problems = []
         if missing:
@@ -144,7 +144,6 @@ def finish(
         least: share of a published number that is still called complete, where options choose images.
         cause: why there may be more images without a label than expected.
     """
-    check_choice("unlabeled", unlabeled, POLICIES)
     if published:
         _compare(listing, published, least)
     train = [n for n, split in enumerate(listing.splits) if split == "train"]
@@ -205,15 +204,6 @@ def find_extra(folders: Sequence[Path], named: Sequence[Path]) -> list[Path]:
         for parent, _, files in os.walk(folder):
             found += [path for name in files if (path := os.path.join(parent, name)) not in known]
     return sorted(Path(path) for path in found if os.path.splitext(path)[1].lower() in SUFFIXES)
-
-
-def check_choice(option: str, value, allowed: Sequence[str]) -> None:
-    """Raise `OptionError` if an option has a value it cannot have."""
-    if value not in allowed:
-        hint = words.did_you_mean(value, filter(None, allowed), 1, 0.6) if isinstance(value, str) else ""
-        raise OptionError(
-            f"unknown value {option}={value!r}: use one of {', '.join(map(str, allowed))}{f'; {hint}' if hint else ''}"
-        )
 
 
 def check_classes(

@@ -150,7 +150,7 @@ def check(paths: Sequence[str | Path]) -> None:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """The pixels of an open image in 8-bit RGB, as `decode` describes."""
+    """Return the pixels of an open image in 8-bit RGB, as `decode` describes."""
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
         values = np.asarray(image)
@@ -167,7 +167,7 @@ def rgb(image: Image.Image) -> Image.Image:
 
 
 def small(image: Image.Image) -> Image.Image:
-    """The same, of a JPEG at an eighth of its size: reads all of the file, computes a part of the pixels."""
+    """Return the same, of a JPEG at an eighth of its size: reads all of the file, computes a part of the pixels."""
     image.draft(None, (1, 1))
     return rgb(image)
 

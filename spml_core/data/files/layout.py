@@ -15,7 +15,7 @@ DEEP = 2  # folders below the one given in which label files are looked for
 
 
 def find(root: str | Path, expected: str) -> Path:
-    """The folder `root`; a relative one starts at the project root.
+    """Return the folder `root`; a relative one starts at the project root.
 
     Args:
         expected: how it should look, a sentence.
@@ -26,7 +26,7 @@ def find(root: str | Path, expected: str) -> Path:
     folder = locate(root)
     if not folder.exists():
         here = Path.cwd() / Path(root).expanduser()
-        found = f" {here} does: give it whole." if here.exists() else ""
+        found = f" {here} exists: pass the full path." if here.exists() else ""
         start = (
             "" if Path(root).expanduser().is_absolute() else f" A relative path starts at {project_root()}."
         )
@@ -51,7 +51,7 @@ def require_files(root: Path, files: Sequence[Path], expected: str) -> None:
 
 
 def contents(root: Path, wanted: Path | None = None) -> str:
-    """What is in a folder, and which folder near it has the file that was looked for."""
+    """Say what is in a folder, and which folder near it has the file that was looked for."""
     names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in root.iterdir())
     text = f"{root} holds {words.listed(names, SHOWN) or 'nothing'}."
     if wanted is None:

@@ -33,9 +33,8 @@ def text(file: Path, form: str = "") -> str:
     try:
         return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(
-            f'{file} cannot be read: it is not UTF-8 text ({error}). Save it as "CSV UTF-8". {form}'.rstrip()
-        ) from None
+        hint = 'Spreadsheets write it as "CSV UTF-8".'
+        raise DataError(f"{file} cannot be read as UTF-8 text ({error}). {hint} {form}".rstrip()) from None
 
 
 def content_of(file: Path, form: str = "") -> bytes:
@@ -56,11 +55,12 @@ def rows(
     Raises:
         DataError: no such file, not UTF-8 text, or unbalanced quotes.
     """
-    content = text(file, form)
-    header = content.split("\n", 1)[0]
+    lines = io.StringIO(text(file, form), newline="")
+    header = lines.readline()
+    lines.seek(0)
     names = {each: [name.strip().strip('"').lower() for name in header.split(each)] for each in delimiters}
     delimiter = next((each for each in delimiters if column in names[each]), delimiters[0])
-    reader = csv.reader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         return [(reader.line_num, fields) for fields in reader if any(map(str.strip, fields))]
     except csv.Error as error:

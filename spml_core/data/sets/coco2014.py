@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -13,9 +14,7 @@ from spml_core.data.dataset import DataError
 from spml_core.data.files import table
 from spml_core.data.files.layout import find, require_files
 from spml_core.data.listing import (
-    POLICIES,
     Listing,
-    check_choice,
     check_classes,
     find_extra,
     finish,
@@ -41,7 +40,9 @@ EXPECTED = (
 )
 
 
-def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = False) -> Listing:
+def read(
+    root: str | Path, *, unlabeled: Literal["error", "drop", "keep"] = "drop", allow_missing: bool = False
+) -> Listing:
     """Read the instance annotations: train2014 is divided into train and val (80/20), val2014 is the test set.
 
     A class is present where an image has an object of it, crowds included. Category ids are mapped by name. Rows are
@@ -57,7 +58,6 @@ def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = Fal
         DataError: missing or unreadable files, other categories than the 80, annotations that point nowhere.
     """
     root = find(root, EXPECTED)
-    check_choice("unlabeled", unlabeled, POLICIES)
     files = {f: root / "annotations" / f"instances_{f}2014.json" for f in ("train", "val")}
     require_files(root, list(files.values()), EXPECTED)
     paths, ids, splits, tables, counts, dropped = [], [], [], [], {}, []

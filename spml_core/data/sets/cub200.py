@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -12,11 +13,10 @@ from spml_core import words
 from spml_core.data.dataset import DataError
 from spml_core.data.files import table
 from spml_core.data.files.layout import find, require_files
-from spml_core.data.listing import Listing, check_choice, check_classes, find_extra, finish
+from spml_core.data.listing import Listing, check_classes, find_extra, finish
 
 NUM_ATTRIBUTES = 312
 NOT_VISIBLE = 1  # certainty: 1 not visible, 2 guessing, 3 probably, 4 definitely
-POLICIES = ("negative", "unknown")
 SIZES = {"train": 5_994, "test": 5_794}  # images, as published
 EXPECTED = (
     "Expected: CUB_200_2011 with images.txt, train_test_split.txt, attributes/image_attribute_labels.txt, images/, and "
@@ -27,8 +27,8 @@ EXPECTED = (
 def read(
     root: str | Path,
     *,
-    not_visible: str = "negative",
-    unlabeled: str = "error",
+    not_visible: Literal["negative", "unknown"] = "negative",
+    unlabeled: Literal["error", "drop", "keep"] = "error",
     allow_missing: bool = False,
 ) -> Listing:
     """Read the attribute labels: official train (5,994) is divided into 4,795 train and 1,199 val, 5,794 are test.
@@ -47,7 +47,6 @@ def read(
         DataError: missing files, other than 312 attributes, or attribute rows that are not images x 312.
     """
     root = find(root, EXPECTED)
-    check_choice("not_visible", not_visible, POLICIES)
     base = root if (root / "images.txt").is_file() else root / "CUB_200_2011"
     places = [base / "attributes.txt", base / "attributes" / "attributes.txt", base.parent / "attributes.txt"]
     attributes = next((file for file in places if file.is_file()), places[0])

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -15,9 +16,8 @@ from spml_core import words
 from spml_core.data.dataset import SPLITS, DataError, OptionError
 from spml_core.data.files import table
 from spml_core.data.files.layout import find, require_files
-from spml_core.data.listing import POLICIES, SPLIT_SEED, Listing, check_choice, find_extra, finish
+from spml_core.data.listing import SPLIT_SEED, Listing, find_extra, finish
 
-ZERO = ("absent", "unknown")  # what 0 means in a table that also holds -1
 UNKNOWN = ("", "?")
 DELIMITERS = (",", ";", "\t")  # spreadsheets write the second where the comma is the decimal sign
 FORM = (
@@ -44,8 +44,8 @@ def read(
     *,
     min_images: int = 1,
     fractions: Sequence[float] | None = None,
-    unlabeled: str = "error",
-    zero: str | None = None,
+    unlabeled: Literal["error", "drop", "keep"] = "error",
+    zero: Literal["absent", "unknown"] | None = None,
     allow_missing: bool = False,
 ) -> Listing:
     """Read `root/labels.csv`, in one of two forms, and `root/classes.txt` if it is there.
@@ -78,8 +78,6 @@ def read(
     """
     root = find(root, FORM)
     _check_options(min_images, fractions)
-    check_choice("unlabeled", unlabeled, POLICIES)
-    check_choice("zero", zero, (None, *ZERO))
     file = root / "labels.csv"
     require_files(root, [file], FORM)
     named = _read_classes(root / "classes.txt")

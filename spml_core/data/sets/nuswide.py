@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from spml_core import words
 from spml_core.data.dataset import DataError
 from spml_core.data.files import table
 from spml_core.data.files.layout import find, require_files
-from spml_core.data.listing import Listing, check_choice, check_classes, find_extra, finish
+from spml_core.data.listing import Listing, check_classes, find_extra, finish
 
 NAMES = """
 airport animal beach bear birds boats book bridge buildings cars castle cat cityscape clouds computer coral cow dancing
@@ -43,8 +44,8 @@ EXPECTED = {
 def read(
     root: str | Path,
     *,
-    variant: str = "official",
-    unlabeled: str = "error",
+    variant: Literal["official", "homepage", "list119k", "recrawled"] = "official",
+    unlabeled: Literal["error", "drop", "keep"] = "error",
     allow_missing: bool = False,
 ) -> Listing:
     """Read one form of the data set. The forms differ in images, division and labels: results are not comparable.
@@ -65,8 +66,7 @@ def read(
         DataError: missing label files, a number of classes other than 81, a size that belongs to another form,
             label files that do not fit each other.
     """
-    root = find(root, EXPECTED.get(variant, ""))
-    check_choice("variant", variant, tuple(VARIANTS))
+    root = find(root, EXPECTED[variant])
     reader = {"homepage": _homepage, "list119k": _list}.get(variant, _arrays)
     names, splits, full = reader(root, variant)
     _check_sizes(variant, splits)

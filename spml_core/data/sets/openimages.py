@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -14,10 +15,9 @@ from spml_core import words
 from spml_core.data.dataset import DataError
 from spml_core.data.files import table
 from spml_core.data.files.layout import contents, find
-from spml_core.data.listing import Listing, check_choice, find_extra, finish
+from spml_core.data.listing import Listing, find_extra, finish
 
 FOLDERS = {"train": "train", "validation": "val", "test": "test"}
-CONFLICTS = ("error", "unknown")
 COLUMNS = ["ImageID", "LabelName", "Confidence"]
 CHUNK = 1_000_000  # rows of a label file in memory as text
 DENSE = 16 * 2**30  # bytes of the label matrices at most
@@ -45,8 +45,8 @@ def read(
     classes: Sequence[str] | None = None,
     min_images: int = 1,
     machine_threshold: float | None = None,
-    conflicts: str = "error",
-    unlabeled: str = "drop",
+    conflicts: Literal["error", "unknown"] = "error",
+    unlabeled: Literal["error", "drop", "keep"] = "drop",
     allow_missing: bool = False,
 ) -> Listing:
     """Read the label files: confidence 1 is a positive, 0 a verified negative, everything else is not known.
@@ -75,7 +75,6 @@ def read(
         DataError: missing or ambiguous label files, unknown classes, other columns, too many classes for memory.
     """
     root = find(root, EXPECTED)
-    check_choice("conflicts", conflicts, CONFLICTS)
     display = _descriptions(_find(root, "class-descriptions", required=True))
     wanted = None if classes is None else _choose(display, classes)
     files = {

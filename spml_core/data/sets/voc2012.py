@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from spml_core import words
 from spml_core.data.dataset import DataError
 from spml_core.data.files import table
 from spml_core.data.files.layout import contents, find, require_files
-from spml_core.data.listing import Listing, check_choice, find_extra, finish
+from spml_core.data.listing import Listing, find_extra, finish
 from spml_core.paths import locate
 
 NAMES = (
@@ -18,7 +19,6 @@ NAMES = (
     "sheep sofa train tvmonitor"
 )
 CLASSES = tuple(NAMES.split())
-DIFFICULT = ("negative", "ignore", "positive")
 SIZES = {"train": 5_717, "test": 5_823}  # images, as published
 EXPECTED = (
     "Expected: VOCdevkit/VOC2012 with ImageSets/Main/{train,val}.txt, ImageSets/Main/<class>_{train,val}.txt and "
@@ -29,8 +29,8 @@ EXPECTED = (
 def read(
     root: str | Path,
     *,
-    difficult: str = "negative",
-    unlabeled: str = "error",
+    difficult: Literal["negative", "ignore", "positive"] = "negative",
+    unlabeled: Literal["error", "drop", "keep"] = "error",
     allow_missing: bool = False,
     download: bool = False,
 ) -> Listing:
@@ -52,7 +52,6 @@ def read(
     if download:
         _download(locate(root))
     root = find(root, EXPECTED)
-    check_choice("difficult", difficult, DIFFICULT)
     base = _base(root)
     lists = base / "ImageSets" / "Main"
     phases = {"train": "train", "val": "test"}
