@@ -116,6 +116,7 @@ def test_classes_txt_fixes_the_order(folder):
         (["a.png,train,cat,dog"], None, ["line 2", "';'"]),
         (["a.png,train"], None, ["line 2", "fields"]),
         ([",train,x"], None, ["line 2", "''", "images/1.jpg"]),
+        (["a.png,train,x", "../a.png,val,x"], None, ["line 3", "'../a.png' is not a path below the folder"]),
         (["a.png,train,x", "b.png,test,y"], None, ["no val images"]),
         (["a.png,val,x", "b.png,test,y"], None, ["no train images"]),
     ],
@@ -472,7 +473,7 @@ def test_photographs(tmp_path):
 @pytest.mark.parametrize(
     ("option", "value", "kind"),
     [("allow_missing", "no", "bool"), ("min_images", "ten", "int"), ("size", 64.5, "int"), ("fractions", 0.8, "Seq"),
-     ("zero", 0, "str")],
+     ("zero", 0, "absent")],
 )  # fmt: skip
 def test_an_option_of_another_type(option, value, kind, tmp_path):
     with pytest.raises(

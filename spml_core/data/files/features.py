@@ -41,7 +41,7 @@ def extract(
     image in order: features never come from other pictures or other weights, and a moved, copied or renamed
     folder reuses them. Two processes that want the same features compute them once, the second waits for the
     first. Before anything is computed, every image is decoded once (`decoding.check`), unless `spml data prepare` did.
-    Rows are written as they are computed: memory stays bounded, and a stopped run goes on where it was.
+    Rows are written as they are computed: memory stays bounded, and a stopped run resumes.
 
     Args:
         paths: N image files.

@@ -230,7 +230,8 @@ def _class_columns(file: Path, header: list[str], classes: Collection[str] | Non
 def _image(cell: str) -> str:
     """Return the image's id, or nothing if it is not a path below the folder."""
     image = cell.strip().replace("\\", "/")
-    return "" if not image or image.startswith("/") or image[1:2] == ":" else posixpath.normpath(image)
+    outside = image.startswith("/") or image[1:2] == ":" or posixpath.normpath(image).startswith("../")
+    return posixpath.normpath(image) if image and not outside else ""
 
 
 def _value(cell: str) -> str:
