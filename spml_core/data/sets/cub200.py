@@ -80,7 +80,7 @@ def read(
 
 
 def _pairs(file: Path) -> dict[int, str]:
-    """Number -> text of a file with lines `number text`."""
+    """Return number -> text of a file with lines `number text`."""
     pairs, faults = {}, []
     lines = table.words_of(file)
     for line, (number, *text) in lines:
@@ -95,7 +95,7 @@ def _pairs(file: Path) -> dict[int, str]:
 
 
 def _answers(file: Path, image_numbers: list[int], attributes: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """(N, 312) present in {1, 0} and certainty in 1..4, int8."""
+    """Return (N, 312) present in {1, 0} and certainty in 1..4, int8."""
     rows = {key: n for n, key in enumerate(image_numbers)}
     columns = {key: n for n, key in enumerate(attributes)}
     fields = array("i")

@@ -278,9 +278,10 @@ def _look_at_classes(listing: Listing) -> None:
     alike: dict[str, list[str]] = {}
     for name in listing.classes:
         alike.setdefault(_plain(name), []).append(name)
-    for name in list(alike):  # dog and dogs
-        if (one := next((one for one in _singulars(name) if one in alike and one != name), None)) is not None:
-            alike[one] += alike.pop(name)
+    for one in list(alike):  # dog and dogs, potato and potatoes
+        for many in {words.plural(one), f"{one}es"} & set(alike):
+            if one in alike and len(many) > 3:
+                alike[one] += alike.pop(many)
     if groups := [sorted(names) for names in alike.values() if len(names) > 1]:
         listing.notes["similar_classes"] = groups
         shown = words.listed([" / ".join(map(repr, names)) for names in groups], table.SHOWN)
@@ -300,15 +301,3 @@ def _plain(name: str) -> str:
     """Return a class name without what is easily typed in two ways."""
     letters = (c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
     return "".join("".join(letters).casefold().replace("-", " ").replace("_", " ").split())
-
-
-def _singulars(name: str) -> list[str]:
-    """Return what the name would be a plural of, in English."""
-    if len(name) < 4 or name.endswith("ss") or not name.endswith("s"):
-        return []
-    found = [name[:-1]]
-    if name.endswith(("ches", "shes", "ses", "xes", "oes")):
-        found.append(name[:-2])
-    if name.endswith("ies"):
-        found.append(f"{name[:-3]}y")
-    return found

@@ -101,7 +101,7 @@ def _check_sizes(variant: str, splits: list[str]) -> None:
 
 
 def _images(root: Path, variant: str) -> tuple[Path, list[Path]]:
-    """The folder that image names start from, and those to look through for images that no row names."""
+    """Return the folder that image names start from, and those to look through for images that no row names."""
     if variant == "list119k":
         return root, [root / "images"]
     base = root / "images" if variant == "recrawled" and (root / "images").is_dir() else root / "Flickr"
@@ -109,7 +109,7 @@ def _images(root: Path, variant: str) -> tuple[Path, list[Path]]:
 
 
 def _absent(root: Path, variant: str) -> str:
-    """What to say beside missing files: which other form lies there."""
+    """Return what to say beside missing files: which other form lies there."""
     found = {
         "official": (root / ARRAYS[0]).is_file(),
         "homepage": (root / "ImageList").is_dir(),
@@ -200,5 +200,5 @@ def _list(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
 
 
 def _name(text: str) -> str:
-    """An image name with forward slashes, below the image folder: lists say actor\\0001_2124494179.jpg."""
+    """Return an image name with forward slashes, below the image folder: lists say actor\\0001_2124494179.jpg."""
     return re.sub(r"^(\./)?(Flickr/)?", "", text.strip().replace("\\", "/"))

@@ -170,7 +170,7 @@ def read(
 
 
 def _find(root: Path, part: str, required: bool) -> Path | None:
-    """The one CSV file whose name contains `part`, in `root` or one folder below it."""
+    """Return the one CSV file whose name contains `part`, in `root` or one folder below it."""
     found = sorted({*root.glob(f"*{part}*.csv"), *root.glob(f"*/*{part}*.csv")})
     if len(found) > 1:
         raise DataError(
@@ -189,7 +189,7 @@ def _descriptions(file: Path) -> dict[str, str]:
 
 
 def _choose(display: dict[str, str], classes: Sequence[str]) -> set[str]:
-    """Label names of the classes asked for by either name."""
+    """Return the label names of the classes asked for by either name."""
     if isinstance(classes, str):
         raise DataError(f"classes={classes!r}: expected a list of names")
     by_name: dict[str, list[str]] = {}
@@ -207,7 +207,7 @@ def _choose(display: dict[str, str], classes: Sequence[str]) -> set[str]:
 
 
 def _rows(file: Path, wanted: set[str] | None, threshold: float | None):
-    """(image ids, label names, values) of the rows that say something, and how many say neither 0 nor 1.
+    """Return (image ids, label names, values) of the rows that say something, and how many say neither 0 nor 1.
 
     Ids and names as arrays of bytes, values int8: 1 or 0; with a threshold: 1 where the confidence reaches it.
     """
@@ -236,7 +236,7 @@ def _rows(file: Path, wanted: set[str] | None, threshold: float | None):
 
 
 def _merge(human, machine, names: np.ndarray) -> _Merged:
-    """One value for each (image, label): people's; the machine's where they have none; none where they disagree."""
+    """Keep one value for each (image, label): people's, else the machine's; none where people disagree."""
     pictures, number = np.unique(human[0], return_inverse=True)
     key = number * len(names) + np.searchsorted(names, human[1])
     pairs, first, inverse = np.unique(key, return_index=True, return_inverse=True)
@@ -265,7 +265,7 @@ def _drop_unlabeled(part: _Merged, column: np.ndarray) -> int:
 
 
 def _shown(labels: Sequence[str], display: dict[str, str]) -> tuple[str, ...]:
-    """Display names; where several classes share one, with the label name."""
+    """Return display names; where several classes share one, with the label name."""
     names = [display.get(label, label) for label in labels]
     times = Counter(names)
     return tuple(

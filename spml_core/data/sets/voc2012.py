@@ -106,7 +106,7 @@ def _base(root: Path) -> Path:
 
 
 def _column(file: Path, ids: list[str], faults: list[str]) -> np.ndarray:
-    """Values of one class in the order of `ids`; what is wrong goes to `faults`."""
+    """Return the values of one class in the order of `ids`; what is wrong goes to `faults`."""
     found: dict[str, int] = {}
     for number, fields in table.words_of(file):
         if len(fields) != 2 or fields[1] not in ("1", "0", "-1"):
