@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from spml_core.paths import write_whole
+
 SETTLED = 2 * 10**9  # nanoseconds after which a later edit shows in a file's times, on every file system
 WORTH = 100 * 2**20  # bytes of files whose digests are kept; fewer are read in a moment
 
@@ -48,13 +50,6 @@ def digests(paths: Sequence[str | Path], cache_dir: str | Path) -> list[str]:
     settled = [path for path in todo if now - max(states[path][1:]) > SETTLED]
     if sum(states[path][0] for path in settled) > WORTH:
         kept |= {str(path): [*states[path], fresh[path]] for path in settled}
-        write_json(file, kept)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, json.dumps(kept))
     return [fresh[path] if path in fresh else kept[str(path)][-1] for path in paths]
-
-
-def write_json(file: Path, content) -> None:
-    """Write JSON so that a reader, or a killed writer, never leaves half of it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_suffix(f".{os.getpid()}.tmp")
-    draft.write_text(json.dumps(content))
-    os.replace(draft, file)

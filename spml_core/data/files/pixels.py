@@ -20,7 +20,8 @@ import torch
 
 from spml_core.data.dataset import DataError
 from spml_core.data.files import decoding, loading, rowfile
-from spml_core.data.files.digests import digests, write_json
+from spml_core.data.files.digests import digests
+from spml_core.paths import write_whole
 
 BATCH = 64  # images decoded while the last ones are written
 
@@ -85,7 +86,7 @@ def prepare(paths: Sequence[str | Path], size: int, cache_dir: str | Path) -> Pa
     cache_dir.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_suffix(".lock")):
         if not file.exists():
-            write_json(file.with_suffix(".json"), {"rule": decoding.RULE, "images": order})
+            write_whole(file.with_suffix(".json"), json.dumps({"rule": decoding.RULE, "images": order}))
             _fill(file, order, [content[digest] for digest in order], size)
             _discard_drafts(file, set(order), size)
     return file

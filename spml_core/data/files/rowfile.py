@@ -13,6 +13,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from spml_core.data.dataset import DataError
+from spml_core.paths import write_whole
 
 FLUSHED = 64 * 2**20  # bytes written between two moments from which a killed process resumes
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -119,6 +120,4 @@ def _sync(out: BinaryIO) -> None:
 
 
 def _record(record: Path, rows: int) -> None:
-    draft = record.with_name(record.name + ".tmp")
-    draft.write_text(str(rows))
-    os.replace(draft, record)
+    write_whole(record, str(rows))
