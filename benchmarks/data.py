@@ -25,8 +25,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from tqdm import tqdm
 
 from spml_core import data, methods, models
-from spml_core.data import listing
-from spml_core.data.files import images, loading, pixels
+from spml_core.data.files import decoding, loading, pixels
+from spml_core.data.files.digests import digests
 from spml_core.train import Training, fit
 
 IMAGES, WIDTH, CLASSES = (
@@ -136,14 +136,13 @@ def report_pixels(root: str | None) -> None:
         return
     found = data.read("folder", root=root, unlabeled="drop")
     with tempfile.TemporaryDirectory() as cache:
-        digests = listing.digest(found.paths, Path(cache))
-        digests = [digests[path] for path in found.paths]
         start = time.perf_counter()
-        file = pixels.prepare(found.paths, SIZE, cache, digests)
+        file = pixels.prepare(found.paths, SIZE, cache)
         prepare = time.perf_counter() - start
         with open(file, "rb") as content:  # written, not mapped: it leaves the memory
             os.posix_fadvise(content.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        prepared, files = pixels.find(digests, SIZE, cache), images.Files(found.paths, SIZE)
+        prepared, _ = pixels.find(digests(found.paths, cache), SIZE, cache)
+        files = decoding.Files(found.paths, SIZE)
 
         def epoch(inputs) -> float:
             order = torch.randperm(len(inputs)).split(16)

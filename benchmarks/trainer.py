@@ -26,7 +26,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from spml_core import data, metrics, models, train
 from spml_core.data import labels
-from spml_core.data.files import images
+from spml_core.data.files import decoding
 from spml_core.methods import build
 from spml_core.train.config import Training
 from spml_core.train.device import name_of
@@ -135,7 +135,7 @@ def released(model, paths, observed, val, epochs: int, batch_size: int, device) 
 
 def _pixels(paths, size: int):
     """Decoded once, as a prepared cache is; not part of the time, since it is made once for all runs."""
-    return images.read(paths, size)
+    return decoding.read(paths, size)
 
 
 def against_released(

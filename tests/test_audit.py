@@ -16,7 +16,7 @@ from spml_core import data
 from spml_core.cli import main
 from spml_core.data import DataError, audit
 from spml_core.data.audit import audit as check
-from spml_core.data.files import images, loading
+from spml_core.data.files import decoding, loading
 
 KINDS = ("missing", "zero-byte", "truncated", "unreadable")
 
@@ -209,7 +209,7 @@ def test_odd_images_are_read_and_broken_ones_reported_before_the_first_epoch(odd
     good = [path for path in sorted(odd_files.glob("[!lz]*.*"))]
     assert len(good) == 9
     for path in good:
-        pixels = images.decode(path, 16)
+        pixels = decoding.decode(path, 16)
         assert pixels.shape == (3, 16, 16) and pixels.dtype == np.uint8
         assert 90 < pixels.mean() < 200 and pixels.std() > 5  # 16 bits are scaled, not cut off
     with pytest.raises(DataError) as error:
@@ -219,7 +219,7 @@ def test_odd_images_are_read_and_broken_ones_reported_before_the_first_epoch(odd
     )
     assert "moving.gif" not in str(error.value)
 
-    everything = images.Files([*good, odd_files / "zcut.jpeg"], 16)
+    everything = decoding.Files([*good, odd_files / "zcut.jpeg"], 16)
     with pytest.raises(DataError, match=r"image 9 cannot be read: .*zcut\.jpeg"):  # in the middle of an epoch
         list(loading.batches(everything, torch.arange(10).split(5), "cpu"))
 

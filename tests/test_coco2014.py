@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from miniatures import write_coco
 
-from spml_core.data import DataError, draw_together, labels, load
+from spml_core.data import DataError, OptionError, labels, load, read
+from spml_core.data.observe import draw_together
 from spml_core.data.sets import coco2014
 
 PERSON, DOG, BRUSH = (coco2014.CLASSES.index(name) for name in ("person", "dog", "toothbrush"))
@@ -50,8 +51,8 @@ def test_policy_for_images_without_annotation(tmp_path):
     keep = coco2014.read(tmp_path, unlabeled="keep")
     assert len(keep) == 6 and not keep.problems and keep.notes["unannotated_dropped"] == 0
     assert "2 of 6 images have no label" in coco2014.read(tmp_path, unlabeled="error").problems[0]
-    with pytest.raises(DataError, match="error, drop, keep"):
-        coco2014.read(tmp_path, unlabeled="ignore")
+    with pytest.raises(OptionError, match="'error', 'drop' or 'keep'"):
+        read("coco2014", root=tmp_path, unlabeled="ignore")
 
 
 def test_crowds_count(tmp_path):
@@ -69,7 +70,7 @@ def test_damaged_files(tmp_path):
         with pytest.raises(DataError, match=text):
             coco2014.read(tmp_path)
 
-    refused("79 categories, COCO has 80.*toothbrush", categories=content["categories"][1:])
+    refused("79 classes, COCO has 80.*toothbrush", categories=content["categories"][1:])
     refused("1 annotation.*\n.*image 77, category 1", annotations=[{"image_id": 77, "category_id": 1}])
     refused("6 different ids", images=[*content["images"], content["images"][0]])
     refused("not a COCO instances file", images=[{"id": 1}])

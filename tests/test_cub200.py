@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from miniatures import write_cub
 
-from spml_core.data import DataError, load
+from spml_core.data import DataError, OptionError, load, read
 from spml_core.data.sets import cub200
 
 RNG = np.random.default_rng(0)
@@ -38,8 +38,8 @@ def test_not_visible_changes_exactly_the_cells_of_certainty_1(tmp_path):
     np.testing.assert_array_equal(~listing.known, CERTAINTY == 1)
     np.testing.assert_array_equal(listing.full, PRESENT * (CERTAINTY != 1))
     assert listing.notes["not_visible_labels"] == (CERTAINTY == 1).sum()
-    with pytest.raises(DataError, match="negative, unknown"):
-        cub200.read(tmp_path, not_visible="drop")
+    with pytest.raises(OptionError, match="'negative' or 'unknown'"):
+        read("cub200", root=tmp_path, not_visible="drop")
 
 
 def test_rows_are_images_times_312(tmp_path):
@@ -66,7 +66,7 @@ def test_311_attributes(tmp_path):
     write_cub(tmp_path, TRAIN, PRESENT, CERTAINTY)
     text = (tmp_path / "attributes.txt").read_text().splitlines()
     (tmp_path / "attributes.txt").write_text("\n".join(text[:-1]))
-    with pytest.raises(DataError, match="311 attributes, CUB-200-2011 has 312"):
+    with pytest.raises(DataError, match="311 classes, CUB-200-2011 has 312"):
         cub200.read(tmp_path)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from spml_core.data import DataError, load
-from spml_core.data.files import features, images, pixels, rowfile
+from spml_core.data.files import decoding, features, pixels, rowfile
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "corel5k"
 SAMPLES = Path(sklearn.datasets.__file__).parent / "images"  # two photographs that come with scikit-learn
@@ -33,7 +33,7 @@ def classify():
 
     @torch.inference_mode()
     def classify(paths):
-        return model(normalise(images.read(paths, 224)))
+        return model(normalise(decoding.read(paths, 224)))
 
     classify.model, classify.normalise = model, normalise
     return classify
@@ -84,7 +84,7 @@ def test_input_statistics_fit_the_first_batch_norm(classify):
     """A wrong mean or std changes the variance after the first convolution: (x - 127) / 128 fits, 1/0.226 does not."""
     model = classify.model
     with torch.inference_mode():
-        x = classify.normalise(images.read([SAMPLES / "china.jpg", SAMPLES / "flower.jpg"], 224))
+        x = classify.normalise(decoding.read([SAMPLES / "china.jpg", SAMPLES / "flower.jpg"], 224))
         variance = model.conv_stem(x).var((0, 2, 3))
     live = model.bn1.running_var > 1e-3
     assert 0.4 < (variance[live] / model.bn1.running_var[live]).median() < 2
@@ -243,8 +243,8 @@ def test_stopped_extraction_goes_on_where_it_was(small, pictures, tmp_path, monk
     options = {"size": 8, "batch_size": 2}
     whole = features.extract(pictures, cache_dir=tmp_path / "whole", **options)
     monkeypatch.setattr(rowfile, "FLUSHED", 1)
-    record, decode, decoded = rowfile._record, images.decode, []
-    monkeypatch.setattr(images, "decode", lambda path, size: decoded.append(path) or decode(path, size))
+    record, decode, decoded = rowfile._record, decoding.decode, []
+    monkeypatch.setattr(decoding, "decode", lambda path, size: decoded.append(path) or decode(path, size))
 
     def stop(file, rows):
         record(file, rows)
@@ -264,7 +264,7 @@ def test_stopped_extraction_goes_on_where_it_was(small, pictures, tmp_path, monk
 def test_prepared_pixels_are_used(small, pictures, tmp_path, monkeypatch):
     first = features.extract(pictures, size=8, cache_dir=tmp_path / "files")
     pixels.prepare(pictures, 8, tmp_path / "prepared")
-    monkeypatch.setattr(images, "decode", lambda *args: pytest.fail("decoded again"))
+    monkeypatch.setattr(decoding, "decode", lambda *args: pytest.fail("decoded again"))
     assert torch.equal(features.extract(pictures, size=8, cache_dir=tmp_path / "prepared"), first)
 
 
@@ -303,7 +303,7 @@ def test_torchvision_weights_and_moments(monkeypatch, pictures, tmp_path):
     model = get_model("resnet18", weights=None).eval()
     model.fc = torch.nn.Identity()
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    x = (images.read(pictures, 32) / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+    x = (decoding.read(pictures, 32) / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
     with torch.inference_mode():
         torch.testing.assert_close(found, model(x), atol=1e-4, rtol=1e-4)
 

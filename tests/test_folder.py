@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from spml_core.data import DataError, listing, load
-from spml_core.data.files import images
-from spml_core.data.sets import folder as folder_data
+from spml_core.data import DataError, load, read
+from spml_core.data.files import decoding, digests, table
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "corel5k"
 BLOCKS = np.array([[[200, 30, 40], [20, 180, 60]], [[30, 50, 220], [240, 240, 20]]], np.uint8)
@@ -78,8 +77,8 @@ def test_bom_blanks_extra_columns_empty_labels_backslashes_and_accents(folder):
     root = folder(rows, header=" image ,split,labels,remark", encoding="utf-8-sig")
     (root / "deep").mkdir()
     (root / "c.png").rename(root / "deep" / "c.png")
-    table = (root / "labels.csv").read_text(encoding="utf-8").replace("c.png", ".\\deep\\c.png")
-    (root / "labels.csv").write_text(table, encoding="utf-8")
+    content = (root / "labels.csv").read_text(encoding="utf-8").replace("c.png", ".\\deep\\c.png")
+    (root / "labels.csv").write_text(content, encoding="utf-8")
     data = load("folder", root=root, size=8)
     assert data.classes == ("caf\u00e9", "cat", "hot dog")
     assert data.parts["train"].ids == ("a.png", "deep/c.png")
@@ -117,6 +116,7 @@ def test_classes_txt_fixes_the_order(folder):
         (["a.png,train,cat,dog"], None, ["line 2", "';'"]),
         (["a.png,train"], None, ["line 2", "fields"]),
         ([",train,x"], None, ["line 2", "''", "images/1.jpg"]),
+        (["a.png,train,x", "../a.png,val,x"], None, ["line 3", "'../a.png' is not a path below the folder"]),
         (["a.png,train,x", "b.png,test,y"], None, ["no val images"]),
         (["a.png,val,x", "b.png,test,y"], None, ["no train images"]),
     ],
@@ -134,13 +134,13 @@ def test_tables_that_are_no_tables(folder, tmp_path):
     (root / "labels.csv").write_text(f"image,labels\n{root / '00.png'},cat\n")
     refused(root, "line 2", "below the folder")
     (root / "labels.csv").rename(root / "labels.txt")
-    refused(root, "there is no", "Expected", "holds 00.png, 01.png", "and 9 more")
+    refused(root, "1 label file is missing", "Expected", "holds 00.png, 01.png", "and 9 more")
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"unlabeled": "ignore"}, "error, drop, keep"),
+        ({"unlabeled": "ignore"}, "'error', 'drop' or 'keep'"),
         ({"fractions": (0.7, 0.2)}, "(train, val, test)"),
         ({"fractions": (0.7, 0.2, 0.2)}, "summing to 1"),
         ({"fractions": (1.2, 0.0, -0.2)}, ">= 0"),
@@ -196,10 +196,10 @@ def test_fingerprint_follows_content_not_place(folder, tmp_path):
     assert load("folder", root=shutil.copytree(root, tmp_path / "elsewhere"), size=8).fingerprint == first
     assert load("folder", root=root, size=9).fingerprint != first
 
-    table = (root / "labels.csv").read_text()
-    (root / "labels.csv").write_text(table.replace("07.png,train,cat", "07.png,train,dog"))
+    content = (root / "labels.csv").read_text()
+    (root / "labels.csv").write_text(content.replace("07.png,train,cat", "07.png,train,dog"))
     assert load("folder", root=root, size=8).fingerprint != first
-    (root / "labels.csv").write_text(table)
+    (root / "labels.csv").write_text(content)
     assert load("folder", root=root, size=8).fingerprint == first
 
     before = (root / "07.png").stat().st_size
@@ -231,7 +231,7 @@ def test_unreadable_images_are_all_reported_by_path(folder):
     )
     assert "02.png" not in message
     with pytest.raises(DataError, match="3 of 20"):  # the check that stands before a long computation
-        images.check([root / f"{n:02d}.png" for n in range(20)])
+        decoding.check([root / f"{n:02d}.png" for n in range(20)])
 
 
 def test_problems_of_several_kinds_are_one_report(folder):
@@ -362,30 +362,29 @@ def test_missing_images_can_be_left_out(folder):
 def test_files_no_row_names(folder):
     root = folder(simple())
     Image.new("RGB", (4, 4)).save(root / "extra.jpg")
-    assert folder_data.read(root).extra == [root / "extra.jpg"]
+    assert read("folder", root=root).extra == [root / "extra.jpg"]
 
 
 def test_an_unchanged_file_is_read_once(folder, tmp_path, monkeypatch):
     root = folder(simple())
     for path in root.glob("*.png"):
         os.utime(path, (1, 1))
-    monkeypatch.setattr(listing, "WORTH", 0)
-    monkeypatch.setattr(listing, "SETTLED", -(10**12))  # all files count as old
+    monkeypatch.setattr(digests, "WORTH", 0)
+    monkeypatch.setattr(digests, "SETTLED", -(10**12))  # all files count as old
     first = load("folder", root=root, size=8, cache_dir=tmp_path).fingerprint
-    read = []
-    digest = images.digest
-    monkeypatch.setattr(images, "digest", lambda path: read.append(path.name) or digest(path))
-    assert load("folder", root=root, size=8, cache_dir=tmp_path).fingerprint == first and not read
+    hashed, digest = [], digests.digest
+    monkeypatch.setattr(digests, "digest", lambda path: hashed.append(path.name) or digest(path))
+    assert load("folder", root=root, size=8, cache_dir=tmp_path).fingerprint == first and not hashed
     Image.new("RGB", (12, 8), (9, 9, 9)).save(root / "07.png")
-    assert load("folder", root=root, size=8, cache_dir=tmp_path).fingerprint != first and read == ["07.png"]
+    assert load("folder", root=root, size=8, cache_dir=tmp_path).fingerprint != first and hashed == ["07.png"]
     next(tmp_path.glob("digests-*.json")).write_text("{")
-    read.clear()
+    hashed.clear()
     load("folder", root=root, size=8, cache_dir=tmp_path)
-    assert len(read) == 20
+    assert len(hashed) == 20
 
 
 def test_long_reports_are_cut():
-    lines = images.listing([str(n) for n in range(50)]).split("\n")
+    lines = table.bullets([str(n) for n in range(50)]).split("\n")
     assert len(lines) == 22 and lines[-1].strip() == "... and 30 more"
 
 
@@ -428,13 +427,13 @@ def test_colour_modes_become_rgb(tmp_path, mode, form):
     image.convert(mode).save(tmp_path / "x", form) if mode == "I" else image.save(tmp_path / "x", form)
     with Image.open(tmp_path / "x") as stored:
         assert stored.mode == mode  # else the case would test another mode
-    np.testing.assert_array_equal(images.decode(tmp_path / "x", 2).transpose(1, 2, 0), expected)
+    np.testing.assert_array_equal(decoding.decode(tmp_path / "x", 2).transpose(1, 2, 0), expected)
 
 
 def test_palette_with_a_transparent_colour_lies_on_white(tmp_path):
     image, _ = blocks("P")
     image.save(tmp_path / "x.png", transparency=image.getpixel((1, 0)))
-    pixels = images.decode(tmp_path / "x.png", 2).transpose(1, 2, 0)
+    pixels = decoding.decode(tmp_path / "x.png", 2).transpose(1, 2, 0)
     assert pixels[0, 1].tolist() == [255, 255, 255] and pixels[0, 0].tolist() == BLOCKS[0, 0].tolist()
 
 
@@ -442,7 +441,7 @@ def test_exif_orientation_is_applied(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by 90 degrees clockwise
     Image.fromarray(BLOCKS).save(tmp_path / "x.png", exif=exif)
-    pixels = images.decode(tmp_path / "x.png", 2).transpose(1, 2, 0)
+    pixels = decoding.decode(tmp_path / "x.png", 2).transpose(1, 2, 0)
     np.testing.assert_array_equal(pixels, np.rot90(BLOCKS, -1))
 
 
@@ -450,7 +449,7 @@ def test_whole_image_is_resized_to_a_square(tmp_path):
     wide = np.zeros((10, 40, 3), np.uint8)
     wide[:, 20:] = 255
     Image.fromarray(wide).save(tmp_path / "x.png")
-    pixels = images.decode(tmp_path / "x.png", 10)
+    pixels = decoding.decode(tmp_path / "x.png", 10)
     assert (pixels[:, :, :4] == 0).all() and (pixels[:, :, 6:] == 255).all()
 
 
@@ -474,7 +473,7 @@ def test_photographs(tmp_path):
 @pytest.mark.parametrize(
     ("option", "value", "kind"),
     [("allow_missing", "no", "bool"), ("min_images", "ten", "int"), ("size", 64.5, "int"), ("fractions", 0.8, "Seq"),
-     ("zero", 0, "str")],
+     ("zero", 0, "absent")],
 )  # fmt: skip
 def test_an_option_of_another_type(option, value, kind, tmp_path):
     with pytest.raises(

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from spml_core.data import DataError
-from spml_core.data.files import images, loading
+from spml_core.data.files import decoding, loading
 from spml_core.train import augment
 
 CPU = torch.device("cpu")
@@ -40,13 +40,13 @@ def mapped(tensor, tmp_path):
 @pytest.mark.parametrize("large", [1, 10**9], ids=["ahead", "direct"])
 def test_every_kind_of_input_gives_the_same_batches(paths, tmp_path, monkeypatch, kind, large):
     monkeypatch.setattr(loading, "LARGE", large)
-    truth = images.read(paths, 8)
+    truth = decoding.read(paths, 8)
     inputs = {
         "memory": lambda: truth,
         "map": lambda: mapped(truth, tmp_path),
         "rows": lambda: loading.Rows(truth.flip(0), torch.arange(23).flip(0)),
-        "files": lambda: images.Files(paths, 8),
-        "worker": lambda: images.Files(paths, 8, workers=2),
+        "files": lambda: decoding.Files(paths, 8),
+        "worker": lambda: decoding.Files(paths, 8, workers=2),
     }[kind]()
     assert (len(inputs), tuple(inputs.shape), inputs.ndim) == (23, (23, 3, 8, 8), 4)
     assert inputs.dtype == torch.uint8
@@ -79,7 +79,7 @@ def test_features_and_indices_of_any_iterable():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_unreadable_file_stops_with_path_and_row(paths, workers):
     paths[13].write_bytes(paths[13].read_bytes()[:-40])
-    inputs = images.Files(paths, 8, workers)[3:]
+    inputs = decoding.Files(paths, 8, workers)[3:]
     found = []
     with pytest.raises(DataError) as error:
         for index, _ in loading.batches(inputs, torch.arange(20).split(4), CPU):
@@ -93,7 +93,7 @@ def test_unreadable_file_stops_with_path_and_row(paths, workers):
 def test_interrupted_loops_leave_no_thread_and_no_process(paths, workers):
     before, kept = set(threading.enumerate()), []
     for _ in range(3):
-        batches = loading.batches(images.Files(paths, 8, workers), shuffled(23), CPU)
+        batches = loading.batches(decoding.Files(paths, 8, workers), shuffled(23), CPU)
         try:
             with closing(batches):
                 for number, _ in enumerate(batches):
@@ -112,8 +112,8 @@ def test_interrupted_loops_leave_no_thread_and_no_process(paths, workers):
 def test_worker_processes_need_shared_memory(paths, monkeypatch):
     monkeypatch.setattr(loading.shutil, "disk_usage", lambda path: SimpleNamespace(free=3000))
     with pytest.raises(DataError, match=r"2 worker processes need .*--shm-size.*spml data prepare"):
-        list(loading.batches(images.Files(paths, 8, workers=2), shuffled(23), CPU))
-    assert len(list(loading.batches(images.Files(paths, 8), shuffled(23), CPU))) == 6
+        list(loading.batches(decoding.Files(paths, 8, workers=2), shuffled(23), CPU))
+    assert len(list(loading.batches(decoding.Files(paths, 8), shuffled(23), CPU))) == 6
 
 
 def test_killed_worker_is_explained(paths, monkeypatch):
@@ -132,13 +132,13 @@ def test_killed_worker_is_explained(paths, monkeypatch):
 
     monkeypatch.setattr(torch.utils.data, "DataLoader", Killed)
     with pytest.raises(DataError, match=r"Bus error.*Use fewer workers than 2.*/dev/shm"):
-        list(loading.batches(images.Files(paths, 8, workers=2), shuffled(23), CPU))
+        list(loading.batches(decoding.Files(paths, 8, workers=2), shuffled(23), CPU))
 
 
 def test_another_device_than_the_cpu_gets_rows_of_everything(paths):
     """ "meta" stands for an accelerator: what arrives has its shape, dtype and device."""
     x = torch.zeros(23, 3, dtype=torch.float32)
-    for inputs in (x, loading.Rows(x, torch.arange(23)), images.Files(paths, 8)):
+    for inputs in (x, loading.Rows(x, torch.arange(23)), decoding.Files(paths, 8)):
         for index, batch in loading.batches(inputs, shuffled(23), "meta"):
             assert index.device.type == batch.device.type == "meta"
             assert batch.shape == (len(index), *inputs.shape[1:]) and batch.dtype == inputs.dtype

@@ -90,17 +90,17 @@ HEADER = "image,split,positive,negative\n"
 BAD_FILES = [
     ("", "nothing"),
     ("image,split,labels\na,train,x\n", "image,split,labels.*Expected a manifest"),
-    (HEADER + "a,train,x\n", "row 2: 3 fields instead of 4"),
-    (HEADER + "a,train,x,\nb,train,,\na,val,x,\n", "row 4: image a is already in row 2"),
-    (HEADER + "a,dev,x,\n", "row 2: unknown split 'dev'"),
-    (HEADER + "a,train,x,\nb,train,cat,\n", "row 3: 'cat' is none of the 2 classes"),
-    (HEADER + "a,train,x;y,y\n", "row 2: 'y' is both positive and negative"),
+    (HEADER + "a,train,x\n", "line 2: 3 fields instead of 4"),
+    (HEADER + "a,train,x,\nb,train,,\na,val,x,\n", "line 4: image a is already in line 2"),
+    (HEADER + "a,dev,x,\n", "line 2: unknown split 'dev'"),
+    (HEADER + "a,train,x,\nb,train,cat,\n", "line 3: 'cat' is none of the 2 classes"),
+    (HEADER + "a,train,x;y,y\n", "line 2: 'y' is both positive and negative"),
     (b"\xff\xfe\x00", "cannot be read"),
 ]
 
 
 @pytest.mark.parametrize("content, match", BAD_FILES)
-def test_a_bad_manifest_is_refused_by_row(tmp_path, content, match):
+def test_a_bad_manifest_is_refused_by_line(tmp_path, content, match):
     file = tmp_path / "m.csv"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=match):

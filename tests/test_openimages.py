@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from miniatures import write_open_images
 
-from spml_core.data import DataError, load
+from spml_core.data import DataError, OptionError, load, read
 from spml_core.data.sets import openimages
 
 ROWS = [
@@ -86,7 +86,9 @@ def test_machine_labels_fill_what_no_person_saw(tmp_path):
 def test_choice_of_classes(tmp_path):
     write_open_images(tmp_path, ROWS)
     assert openimages.read(tmp_path, classes=["Cat", "/m/02"]).classes == ("Cat", "Dog")
-    assert openimages.read(tmp_path, classes=["Cat"]).ids == ["000a", "000e"]
+    assert read("openimages", root=tmp_path, classes=["Cat"]).ids == ["000a", "000e"]
+    with pytest.raises(OptionError, match="option classes of data set 'openimages' must be"):
+        read("openimages", root=tmp_path, classes="Cat")
     with pytest.raises(
         DataError, match=r"2 of the classes[\s\S]*'Cta' is the name of 0 classes[\s\S]*'Fish'"
     ):

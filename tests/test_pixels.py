@@ -16,7 +16,8 @@ from PIL import Image
 
 from spml_core.cli import main
 from spml_core.data import DataError, load
-from spml_core.data.files import images, loading, pixels, rowfile
+from spml_core.data.files import decoding, loading, pixels, rowfile
+from spml_core.data.files.digests import digest
 
 SIZE, ROW = 8, 3 * 8 * 8
 
@@ -38,7 +39,11 @@ def chunked(monkeypatch):
 
 
 def digests(paths):
-    return [images.digest(path) for path in paths]
+    return [digest(path) for path in paths]
+
+
+def find(images, size, cache):
+    return pixels.find(images, size, cache)[0]
 
 
 def values(found):
@@ -48,9 +53,9 @@ def values(found):
 
 def test_rows_are_the_decoded_images(pictures, tmp_path):
     file = pixels.prepare(pictures, SIZE, tmp_path / "cache")
-    found = pixels.find(digests(pictures), SIZE, tmp_path / "cache")
+    found = find(digests(pictures), SIZE, tmp_path / "cache")
     assert isinstance(found, torch.Tensor) and found.shape == (20, 3, SIZE, SIZE)
-    assert torch.equal(found, images.read(pictures, SIZE))
+    assert torch.equal(found, decoding.read(pictures, SIZE))
     np.testing.assert_array_equal(np.load(file), found.numpy())
     names = {path.suffix for path in (tmp_path / "cache").iterdir()}
     assert names <= {".npy", ".json", ".lock"}, names
@@ -59,42 +64,42 @@ def test_rows_are_the_decoded_images(pictures, tmp_path):
 def test_found_by_content_in_any_order_and_part(pictures, tmp_path):
     cache = tmp_path / "cache"
     pixels.prepare(pictures, SIZE, cache)
-    truth = images.read(pictures, SIZE)
+    truth = decoding.read(pictures, SIZE)
     moved = [path.rename(path.with_name("moved" + path.name)) for path in pictures]
-    assert torch.equal(pixels.find(digests(moved[3:7]), SIZE, cache), truth[3:7])
-    backwards = pixels.find(digests(moved[::-2]), SIZE, cache)
+    assert torch.equal(find(digests(moved[3:7]), SIZE, cache), truth[3:7])
+    backwards = find(digests(moved[::-2]), SIZE, cache)
     assert backwards.shape == (10, 3, SIZE, SIZE) and backwards.dtype == torch.uint8 and backwards.ndim == 4
     assert torch.equal(values(backwards), truth.flip(0)[::2])
     assert torch.equal(values(backwards[2:5]), truth.flip(0)[::2][2:5])
 
-    assert pixels.find(digests(moved), SIZE + 1, cache) is None
+    assert find(digests(moved), SIZE + 1, cache) is None
     Image.new("RGB", (9, 9), "red").save(moved[2])
-    assert pixels.find(digests(moved), SIZE, cache) is None
-    assert pixels.find(digests(moved[3:]), SIZE, cache) is not None
+    assert find(digests(moved), SIZE, cache) is None
+    assert find(digests(moved[3:]), SIZE, cache) is not None
 
 
 def test_equal_files_share_a_row(pictures, tmp_path):
     pictures[5].write_bytes(pictures[1].read_bytes())
     file = pixels.prepare(pictures, SIZE, tmp_path / "cache")
     assert len(np.load(file)) == 19
-    found = pixels.find(digests(pictures), SIZE, tmp_path / "cache")
-    assert torch.equal(values(found), images.read(pictures, SIZE))
+    found = find(digests(pictures), SIZE, tmp_path / "cache")
+    assert torch.equal(values(found), decoding.read(pictures, SIZE))
 
 
 def test_what_is_prepared_is_not_decoded_again(pictures, tmp_path, monkeypatch):
     file = pixels.prepare(pictures[:15], SIZE, tmp_path / "cache")
-    decoded, decode = [], images.decode
-    monkeypatch.setattr(images, "decode", lambda path, size: decoded.append(path) or decode(path, size))
+    decoded, decode = [], decoding.decode
+    monkeypatch.setattr(decoding, "decode", lambda path, size: decoded.append(path) or decode(path, size))
     assert pixels.prepare(pictures[4:9], SIZE, tmp_path / "cache") == file and not decoded
     larger = pixels.prepare(pictures, SIZE, tmp_path / "cache")
     assert sorted(decoded) == pictures[15:]
-    np.testing.assert_array_equal(np.load(larger), images.read(pictures, SIZE))
+    np.testing.assert_array_equal(np.load(larger), decoding.read(pictures, SIZE))
 
 
 def test_another_decoding_rule_is_another_file(pictures, tmp_path, monkeypatch):
     pixels.prepare(pictures, SIZE, tmp_path / "cache")
-    monkeypatch.setattr(images, "RULE", "another")
-    assert pixels.find(digests(pictures), SIZE, tmp_path / "cache") is None
+    monkeypatch.setattr(decoding, "RULE", "another")
+    assert find(digests(pictures), SIZE, tmp_path / "cache") is None
 
 
 def test_killed_half_way_and_started_again(pictures, tmp_path):
@@ -103,10 +108,10 @@ def test_killed_half_way_and_started_again(pictures, tmp_path):
     program = """
         import os, signal, sys
         from pathlib import Path
-        from spml_core.data.files import images, pixels, rowfile
+        from spml_core.data.files import decoding, pixels, rowfile
 
         pixels.BATCH, rowfile.FLUSHED, folder = 4, 1, Path(sys.argv[1])
-        record, decode, number = rowfile._record, images.decode, []
+        record, decode, number = rowfile._record, decoding.decode, []
 
         def kill_at_third(file, rows):
             record(file, rows)
@@ -119,7 +124,7 @@ def test_killed_half_way_and_started_again(pictures, tmp_path):
                 log.write(f"{sys.argv[2]} {path.name}\\n")
             return decode(path, size)
 
-        rowfile._record, images.decode = kill_at_third, counted
+        rowfile._record, decoding.decode = kill_at_third, counted
         pixels.prepare(sorted(folder.glob("*.png")), 8, folder / "cache")
     """
 
@@ -129,7 +134,7 @@ def test_killed_half_way_and_started_again(pictures, tmp_path):
 
     assert start("kill") == -signal.SIGKILL
     assert not list((tmp_path / "cache").glob("*.npy"))
-    assert pixels.find(digests(pictures), SIZE, tmp_path / "cache") is None
+    assert find(digests(pictures), SIZE, tmp_path / "cache") is None
     assert start("finish") == 0
     (file,) = (tmp_path / "cache").glob("*.npy")
     assert file.name == whole.name and file.read_bytes() == whole.read_bytes()
@@ -153,14 +158,14 @@ def test_rows_beyond_the_last_flush_are_made_again(pictures, tmp_path, chunked, 
     with open(draft, "ab") as out:
         out.write(b"noise")
     file = pixels.prepare(pictures, SIZE, cache)
-    np.testing.assert_array_equal(np.load(file), images.read(pictures, SIZE))
+    np.testing.assert_array_equal(np.load(file), decoding.read(pictures, SIZE))
 
 
 def test_too_little_room_is_said_before_anything_is_decoded(pictures, tmp_path, monkeypatch):
     monkeypatch.setattr(rowfile.shutil, "disk_usage", lambda folder: SimpleNamespace(free=20 * ROW - 1))
-    monkeypatch.setattr(images, "decode", lambda *args: pytest.fail("decoded"))
+    monkeypatch.setattr(decoding, "decode", lambda *args: pytest.fail("decoded"))
     with pytest.raises(DataError, match=r"0\.0 MB are needed in .*cache and 0\.0 MB are free"):
-        pixels.prepare(pictures, SIZE, tmp_path / "cache", digests(pictures))
+        pixels.prepare(pictures, SIZE, tmp_path / "cache")
 
 
 def test_full_disk_keeps_what_is_written(pictures, tmp_path, chunked, monkeypatch):
@@ -179,7 +184,7 @@ def test_full_disk_keeps_what_is_written(pictures, tmp_path, chunked, monkeypatc
     (record,) = cache.glob("*.rows")
     assert record.read_text() == "8"
     file = pixels.prepare(pictures, SIZE, cache)
-    np.testing.assert_array_equal(np.load(file), images.read(pictures, SIZE))
+    np.testing.assert_array_equal(np.load(file), decoding.read(pictures, SIZE))
 
 
 def test_bad_images_are_all_named_and_the_good_ones_kept(pictures, tmp_path, chunked, monkeypatch):
@@ -191,12 +196,12 @@ def test_bad_images_are_all_named_and_the_good_ones_kept(pictures, tmp_path, chu
     assert str(pictures[9]) in str(error.value) and str(pictures[17]) in str(error.value)
 
     pictures[9].write_bytes(whole)
-    decoded, decode = [], images.decode
-    monkeypatch.setattr(images, "decode", lambda path, size: decoded.append(path) or decode(path, size))
+    decoded, decode = [], decoding.decode
+    monkeypatch.setattr(decoding, "decode", lambda path, size: decoded.append(path) or decode(path, size))
     left = [path for n, path in enumerate(pictures) if n != 17]
     file = pixels.prepare(left, SIZE, cache)
     assert set(decoded) == set(left[8:])  # two chunks came from the unfinished file
-    np.testing.assert_array_equal(np.load(file), images.read(left, SIZE))
+    np.testing.assert_array_equal(np.load(file), decoding.read(left, SIZE))
     assert not list(cache.glob("*.partial")) and len(list(cache.glob("*.json"))) == 1
 
 
@@ -204,7 +209,7 @@ def test_damaged_file_is_not_used(pictures, tmp_path):
     file = pixels.prepare(pictures, SIZE, tmp_path / "cache")
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.warns(UserWarning, match=r"pixels-8.*damaged"):
-        assert pixels.find(digests(pictures), SIZE, tmp_path / "cache") is None
+        assert find(digests(pictures), SIZE, tmp_path / "cache") is None
 
 
 def test_command_and_the_training_data_it_makes(pictures, tmp_path):

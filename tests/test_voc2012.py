@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from miniatures import write_voc
 
-from spml_core.data import DataError, load
+from spml_core.data import DataError, load, read
 from spml_core.data.sets import voc2012
 
 COLUMN = {name: c for c, name in enumerate(voc2012.CLASSES)}
@@ -93,8 +93,8 @@ def test_faults_in_class_files_are_one_report(tmp_path):
     (tmp_path / "elsewhere" / "photos").mkdir(parents=True)
     with pytest.raises(DataError, match=r"no ImageSets/Main[\s\S]*elsewhere holds photos/"):
         voc2012.read(tmp_path / "elsewhere")
-    with pytest.raises(DataError, match="negative, ignore, positive"):
-        voc2012.read(tmp_path, difficult="drop")
+    with pytest.raises(DataError, match="'negative', 'ignore' or 'positive'"):
+        read("voc2012", root=tmp_path, difficult="drop")
 
 
 def test_missing_images(tmp_path):

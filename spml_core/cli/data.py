@@ -8,7 +8,7 @@ from spml_core.cli.data_labels import labels
 from spml_core.cli.text import ROOT, label_options, table, values
 from spml_core.words import count
 
-# Of `images.decode`; RGB needs no word.
+# Of `decoding.decode`; RGB needs no word.
 TREATMENT = {
     "L": "grey: the value in all three channels",
     "1": "bilevel: black and white",
@@ -107,7 +107,7 @@ def prepare(name, root, options, runs_dir, size):
     """Decode the images of the data set NAME once, for training at the speed of the disk.
 
     Writes RUNS_DIR/cache/pixels-SIZE-*.npy, 3 * SIZE * SIZE bytes an image. Training at that size finds it by the
-    content of the images. Start it again after an interruption: it goes on.
+    content of the images. An interrupted run resumes when it is started again.
 
     Exit code: 0 if all is prepared; 1 if images or labels are not as they must be, or the disk is full; 2 for wrong
     usage; 130 if interrupted.
@@ -122,31 +122,23 @@ def prepare(name, root, options, runs_dir, size):
     from spml_core.data import DataError
     from spml_core.data.files import pixels
     from spml_core.data.files.rowfile import in_words
-    from spml_core.data.listing import SPLITS, digest
     from spml_core.paths import locate
 
     if "size" in (given := values(options)):
         raise click.UsageError(f"the size is an option of its own here: --size {given['size']}")
     listing = _read(name, root, options)
-    default = _default_size(name)
-    size = default if size is None else size
-    cache = locate(runs_dir) / "cache"
+    size = listing.size if size is None else size
+    problems, _ = listing.file_problems()
+    if problems:  # known at once, before anything is decoded
+        raise click.ClickException("\n".join([*problems, "`spml data check` reports everything else."]))
+    paths = listing.files()
     start = time.time()
     try:
-        pixels.require(listing)
-        paths = [
-            p
-            for split in SPLITS
-            for p, own in zip(listing.paths, listing.splits, strict=True)
-            if own == split
-        ]
-        paths += [path for path in listing.left_out if path.is_file()]
-        digests = digest(paths, cache)
-        file = pixels.prepare(paths, size, cache, [digests[path] for path in paths])
+        file = pixels.prepare(paths, size, locate(runs_dir) / "cache")
     except DataError as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
-        click.echo("interrupted; the same command goes on from here", err=True)
+        click.echo("interrupted; the same command resumes", err=True)
         sys.exit(130)
     size_on_disk = f"{count(len(paths), 'image')} of {size}x{size} pixels, {in_words(file.stat().st_size)}"
     if file.stat().st_mtime < start:
@@ -156,7 +148,7 @@ def prepare(name, root, options, runs_dir, size):
         click.echo(f"{size_on_disk}, in {seconds:.1f} s: {len(paths) / seconds:,.0f} a second\n{file}")
     for text in listing.problems:
         click.echo(f"Before training: {text}")
-    click.echo(f"To train from it: {_training(name, root, options, runs_dir, size, default)}")
+    click.echo(f"To train from it: {_training(name, root, options, runs_dir, size, listing.size)}")
 
 
 def _read(name: str, root: str, options: tuple):
@@ -168,15 +160,6 @@ def _read(name: str, root: str, options: tuple):
         raise click.UsageError(str(error)) from error
     except DataError as error:
         raise click.ClickException(str(error)) from error
-
-
-def _default_size(name: str) -> int:
-    """Side of the images that training reads when nothing is said of it."""
-    from inspect import signature
-
-    from spml_core.data import loader
-
-    return signature(loader(name).load).parameters["size"].default
 
 
 def _training(name: str, root: str, options: tuple, runs_dir: str, size: int, default: int) -> str:

@@ -58,7 +58,8 @@ def labels(name, root, options, source, convention, images, nan, split, output, 
 
     Exit code: 0, or 1 if the label files of the data set are not as they must be, or 2 for wrong usage.
     """
-    from spml_core.data import observe as scheme
+    from spml_core.data import manifest
+    from spml_core.data.observe import draw as draw_labels
 
     try:
         options = label_options(options) | ({} if root is None else {"root": root})
@@ -69,13 +70,13 @@ def labels(name, root, options, source, convention, images, nan, split, output, 
                 f"--output {locate(output)} is there already: give another name, or --force to replace it"
             )
         if output and output.endswith(".npy"):
-            _check_convention(convention or "spml")
+            manifest.to_convention([[0]], convention or "spml")  # raises if there is no such convention
         observe = _observe(**draw)
         classes, parts = _truth(name, options)
         observed, notes = {}, {}
         if source:
             observed, notes = _imported(source, convention, images, nan, split, classes, parts)
-        drawn = scheme.draw(observe, parts, classes, draw["seed"], draw["protocol"])
+        drawn = draw_labels(observe, parts, classes, draw["seed"], draw["protocol"])
         if source:
             how = f"not in the file, drawn by {draw['protocol']}, seed {draw['seed']}"
             notes |= {k: how for k in drawn if k not in observed}
@@ -90,13 +91,12 @@ def labels(name, root, options, source, convention, images, nan, split, output, 
 
 
 def _truth(name: str, options: dict):
-    """Classes and truth; what is wrong with the data is no wrong usage."""
-    from spml_core.data import DataError, OptionError, check, loader
-    from spml_core.data import observe as scheme
+    """Return classes and truth; bad data are not wrong usage."""
+    from spml_core.data import DataError, OptionError
+    from spml_core.data.observe import truth
 
-    check(name, options, "read" if hasattr(loader(name), "read") else "load")
     try:
-        return scheme.truth(name, **options)
+        return truth(name, **options)
     except OptionError:
         raise
     except DataError as error:
@@ -104,37 +104,31 @@ def _truth(name: str, options: dict):
 
 
 def _observe(num_pos, num_neg, drop, weights, **_):
-    from spml_core.data import observe as scheme
+    from spml_core.data.observe import check
 
     if drop is not None:
         if (num_pos, num_neg, weights) != (None, None, None):
             raise ValueError(
                 "--drop says by itself how many positives stay: leave out --num-pos, --num-neg, --weights"
             )
-        return scheme.check({"drop": drop})
+        return check({"drop": drop})
     num_pos = 1 if num_pos is None else num_pos
     if weights is not None:
         if num_neg:
             raise ValueError("--weights draws positives only: leave out --num-neg")
-        return scheme.check({"num_pos": num_pos, "weights": weights})
-    return scheme.check((num_pos, num_neg or 0))
-
-
-def _check_convention(name: str) -> None:
-    from spml_core.data import manifest
-
-    manifest.to_convention([[0]], name)
+        return check({"num_pos": num_pos, "weights": weights})
+    return check((num_pos, num_neg or 0))
 
 
 def _imported(source, convention, images, nan, split, classes, parts):
-    """Observed labels for each split that a file speaks of, and what is to be said of the file."""
+    """Return observed labels for each split that a file speaks of, and what is to be said of the file."""
     from spml_core.data import DataError, manifest
-    from spml_core.data import observe as scheme
+    from spml_core.data.observe import agreeing, check, draw
 
     path = locate(source)
-    if path.suffix != ".npy" and not path.name.endswith(".gz") and _is_manifest(path):
-        checked = scheme.check({"manifest": str(path)})
-        return scheme.draw(checked, parts, classes, 0, "per_image"), {"imported sha256": checked["sha256"]}
+    if path.suffix != ".npy" and not path.name.endswith(".gz") and manifest.is_manifest(path):
+        checked = check({"manifest": str(path)})
+        return draw(checked, parts, classes, 0, "per_image"), {"imported sha256": checked["sha256"]}
     part = parts[split]
     if path.suffix == ".npy":
         matrix = manifest.read_matrix(path, convention, nan=nan)
@@ -151,31 +145,17 @@ def _imported(source, convention, images, nan, split, classes, parts):
                 f"{path} has {len(observed)} rows, the data set {len(part)} {split} images. Give the names of the "
                 "rows: --images FILE."
             )
-        ids, notes["rows"] = (
-            part.ids,
-            f"taken in the order of the data set's {split} images (no --images given)",
-        )
+        ids = part.ids
+        notes["rows"] = f"taken in the order of the data set's {split} images (no --images given)"
     if len(ids) != len(observed):
         raise DataError(f"{images} names {len(ids)} images, {path} has {len(observed)} rows")
-    found = manifest.Manifest(tuple(ids), (split,) * len(ids), observed, tuple(classes), "")
     result = {}
     for other, its in parts.items():
         # A published matrix holds all training images; which of them validate was decided later, by a split.
         if other == split or (other == "val" and set(its.ids) <= set(ids)):
-            rows = manifest.Manifest(found.ids, (other,) * len(ids), observed, found.classes, "").rows(
-                its.ids, other
-            )
-            result[other] = scheme.agreeing(rows, its, classes)
+            found = manifest.Manifest(tuple(ids), (other,) * len(ids), observed, tuple(classes), "")
+            result[other] = agreeing(found.rows(its.ids, other), its, classes)
     return result, notes
-
-
-def _is_manifest(path: Path) -> bool:
-    from spml_core.data import DataError, manifest
-
-    if not path.is_file():
-        raise DataError(f"there is no file {path}")
-    with open(path, encoding="utf-8-sig", errors="replace") as text:
-        return text.readline().strip() == ",".join(manifest.COLUMNS)
 
 
 def _report(name, classes, parts, observed) -> str:
@@ -209,12 +189,12 @@ def _write(output, convention, split, parts, observed, classes) -> None:
     import numpy as np
 
     from spml_core.data import manifest
-    from spml_core.data import observe as scheme
+    from spml_core.data.observe import write_manifest
 
     path = locate(output)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".csv":
-        click.echo(f"{path}: SHA-256 {scheme.write_manifest(path, parts, observed, classes)}")
+        click.echo(f"{path}: SHA-256 {write_manifest(path, parts, observed, classes)}")
         return
     names = path.with_name(f"{path.stem}_images.npy")
     np.save(path, manifest.to_convention(observed[split], convention))

@@ -1,106 +1,65 @@
-"""Data sets: `load("digits")`, `load("coco2014", root=...)`; labels are drawn by `spml_core.data.labels`."""
+"""Data sets: `load("digits")`, `load("coco2014", root=...)`; labels are drawn by `spml_core.data.labels`.
+
+Importing this package, or its `labels`, needs torch and numpy only: all else is imported by what uses it.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
-import numpy as np
-import torch
+import warnings
+from inspect import signature
+from typing import get_type_hints
 
 from spml_core import words
+from spml_core.data.dataset import DataError, Dataset, OptionError, Part
+
+__all__ = [
+    "DATASETS", "DataError", "Dataset", "OptionError", "Part", "check", "check_name", "check_options", "has_files",
+    "load", "read", "required_options",
+]  # fmt: skip
 
 DATASETS = ("digits", "folder", "voc2012", "coco2014", "nuswide", "cub200", "openimages")
 
 
-class DataError(ValueError):
-    """What a user's data lacks, with the image, row or option concerned and the form expected."""
-
-
-class OptionError(DataError):
-    """A data set, option or folder that cannot be: the call is to be changed, not the data."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One split of a data set.
-
-    Attributes:
-        inputs: (N, channels, H, W) uint8 images, or (N, D) float32 features; `loading.batches` reads them.
-        full: (N, C) int8 in {1, 0}: the whole truth. It reaches metrics and analysis, never a loss.
-        ids: N image ids, unique within the data set.
-        known: (N, C) bool, where the truth is known; `full` is 0 elsewhere. None = everywhere.
-        rows: (N,) row numbers in the one matrix that train and val were divided from: the published draws (protocol
-            "cole2021") run through that matrix. None = the part is a matrix of its own.
-    """
-
-    inputs: torch.Tensor
-    full: np.ndarray
-    ids: tuple[str, ...]
-    known: np.ndarray | None = None
-    rows: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A data set in memory: `parts` maps "train", "val" and (if there is one) "test" to a `Part`.
-
-    Attributes:
-        notes: what a run records about the data, as JSON: images dropped, policies, counts.
-        fingerprint: SHA-256 over everything that determines the content, not over where it lies.
-    """
-
-    name: str
-    classes: tuple[str, ...]
-    parts: dict[str, Part]
-    fingerprint: str
-    notes: dict = field(default_factory=dict)
-
-
 def load(name: str, /, *, val_is_train: bool = False, **options) -> Dataset:
-    """Load a data set by name; `options` are those of `data.<name>.load`.
+    """Load a data set by name.
 
     Args:
-        val_is_train: see `with_train_as_val`.
+        val_is_train: see `Dataset.with_train_as_val`.
+        options: of `data.sets.<name>.read` and, for its images, of `assemble.assemble`; `digits` has `load` alone.
 
     Raises:
         OptionError: unknown name (with the nearest ones) or unknown option.
+        DataError: something is wrong with the files.
     """
     check(name, options)
-    dataset = _function(name, "load")(**options)
-    return with_train_as_val(dataset) if val_is_train else dataset
-
-
-def with_train_as_val(dataset: Dataset) -> Dataset:
-    """The same with the training images in place of the validation images, to watch a training from inside.
-
-    A run keeps the validation logits of each epoch: here they are those of the training images, with the labels that
-    training observed. The training itself is the same to the last bit, but the best epoch is chosen on training
-    images, so its mAP says nothing of unseen ones. Under protocol "cole2021" the draw runs through the training images
-    alone, and is not the published one.
-    """
-    train = dataset.parts["train"]
-    # Without `rows`, so that both are drawn for themselves, and hence alike.
-    parts = dataset.parts | {"val": dataclasses.replace(train, rows=None)}
-    fingerprint = hashlib.sha256(f"{dataset.fingerprint}, val is train".encode()).hexdigest()
-    notes = dataset.notes | {"val_is_train": True}
-    return dataclasses.replace(dataset, parts=parts, fingerprint=fingerprint, notes=notes)
+    if has_files(name):
+        reads, assembles = _functions(name)
+        own = signature(reads).parameters
+        listing = reads(**{k: v for k, v in options.items() if k in own})
+        for text in (
+            listing.odd if name == "folder" else ()
+        ):  # of a published data set `spml data check` tells
+            warnings.warn(text, stacklevel=2)
+        dataset = assembles(listing, **{k: v for k, v in options.items() if k not in own})
+    else:
+        dataset = _module(name).load(**options)
+    return dataset.with_train_as_val() if val_is_train else dataset
 
 
 def read(name: str, /, **options):
-    """What the label files of a data set of images say, as a `listing.Listing`; `options` of `data.<name>.read`.
+    """Return what the label files of a data set of images say, a `listing.Listing`; `options` of its `read`.
 
     Raises:
-        OptionError: unknown name or option, or `digits` (which is made, not read).
-        DataError: what is wrong with the label files.
+        OptionError: unknown name or option, or `digits` (which is generated, not read).
+        DataError: something is wrong with the label files.
     """
     check(name, options, "read")
-    return _function(name, "read")(**options)
+    return _module(name).read(**options)
+
+
+def has_files(name: str) -> bool:
+    """Return whether the data set is read from files (and so has `read`), rather than generated."""
+    return hasattr(_module(name), "read")
 
 
 def check(name: str, options, function: str = "load") -> None:
@@ -112,83 +71,40 @@ def check(name: str, options, function: str = "load") -> None:
 
 
 def required_options(name: str, options, function: str = "load") -> list[str]:
-    """The options that data set `name` cannot do without and that `options` lacks."""
-    from inspect import signature
-
-    known = signature(_function(name, function)).parameters
-    return [k for k, p in known.items() if p.default is p.empty and k not in options]
+    """Return the options that data set `name` cannot do without and that `options` lacks."""
+    declared = _declared(name, function)
+    return [
+        k
+        for k, (parameter, _) in declared.items()
+        if parameter.default is parameter.empty and k not in options
+    ]
 
 
 def check_options(name: str, options, function: str = "load") -> None:
-    """Raise `OptionError` if `options` has one that the data set lacks, or of another type than declared."""
-    check_name(name)
-    from inspect import Parameter, signature
-    from typing import get_type_hints
+    """Raise `OptionError` if `options` has one that the data set lacks, or one of another type than declared.
 
-    known = dict(signature(_function(name, function)).parameters)
-    hints = get_type_hints(_function(name, function))
-    if function == "load":  # an option of `load` above, whatever the data set
-        known |= {"val_is_train": Parameter("val_is_train", Parameter.KEYWORD_ONLY, annotation="bool")}
-        hints |= {"val_is_train": bool}
-    if unknown := sorted(set(options) - set(known)):
-        hint = words.did_you_mean(unknown[0], known, 1, 0.6)
-        raise OptionError(
-            f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(known)}"
-            f"{f'; {hint}' if hint else '.'}"
-        )
-    _check_types(name, {k: p.annotation for k, p in known.items()}, hints, options)
-
-
-def _check_types(name: str, declared: dict, hints: dict, options) -> None:
-    """Text is no number, and "no" is not false: an option of another type than declared is an error."""
+    Types are strict: text is not a number, and "no" is not false. A type may be a choice of values.
+    """
     from pydantic import TypeAdapter, ValidationError
 
+    declared = _declared(name, function)
+    if unknown := sorted(set(options) - set(declared)):
+        hint = words.did_you_mean(unknown[0], declared, 1, 0.6)
+        raise OptionError(
+            f"data set {name!r} has no option {', '.join(unknown)}. It has: {', '.join(declared)}"
+            f"{f'; {hint}' if hint else '.'}"
+        )
     for option, value in options.items():
+        parameter, kind = declared[option]
         try:
-            TypeAdapter(hints[option]).validate_python(value, strict=True)
+            TypeAdapter(kind).validate_python(value, strict=True)
         except ValidationError as error:
+            wanted = parameter.annotation.replace("Literal", "one of ")
             raise OptionError(
-                f"option {option} of data set {name!r} must be {declared[option]}, got {value!r}: "
+                f"option {option} of data set {name!r} must be {wanted}, got {value!r}: "
                 f"{error.errors()[0]['msg']} "
                 f"(spml train: -d {option} VALUE, where a value is true, false, null, a number, [a, list] or a word)."
             ) from None
-
-
-def loader(name: str):
-    """The module of a data set, with `load` and, where there are label files, `read`."""
-    from importlib import import_module
-
-    check_name(name)
-    return import_module(f"spml_core.data.sets.{name}")
-
-
-def _function(name: str, function: str) -> Callable:
-    found = getattr(loader(name), function, None)
-    if found is None:
-        raise OptionError(f"data set {name!r} is made when it is loaded: it has no files")
-    return found
-
-
-def draw_together(draw: Callable[[Part], np.ndarray], parts: dict[str, Part]) -> dict[str, np.ndarray]:
-    """Observed labels of train and val, drawn in the one matrix they were divided from, as published (`Part.rows`).
-
-    Args:
-        draw: (N, C) observed labels of a part without inputs, such as `labels.observe` on its `full` and `ids`.
-            Parts without `rows` are drawn each for itself.
-    """
-    if any(split not in parts or parts[split].rows is None for split in ("train", "val")):
-        return {split: draw(parts[split]) for split in ("train", "val") if split in parts}
-    train, val = parts["train"], parts["val"]
-    order = np.argsort(np.concatenate([train.rows, val.rows]))
-
-    def merged(first, second):
-        return None if first is None else np.concatenate([first, second])[order]
-
-    ids = tuple(merged(np.array(train.ids, object), np.array(val.ids, object)))
-    whole = Part(None, merged(train.full, val.full), ids, merged(train.known, val.known))
-    observed = np.empty(whole.full.shape, np.int8)
-    observed[order] = draw(whole)
-    return {"train": observed[: len(train)], "val": observed[len(train) :]}
 
 
 def check_name(name: str) -> None:
@@ -196,3 +112,36 @@ def check_name(name: str) -> None:
     if name not in DATASETS:
         hint = words.did_you_mean(name, DATASETS) or "there is no such name."
         raise OptionError(f"unknown data set {name!r}: {hint} Known: {', '.join(DATASETS)}.")
+
+
+def _module(name: str):
+    from importlib import import_module
+
+    check_name(name)
+    return import_module(f"spml_core.data.sets.{name}")
+
+
+def _functions(name: str, function: str = "load") -> list:
+    """Return the functions that take the options of `load` or `read`."""
+    if not has_files(name):
+        if function == "read":
+            raise OptionError(f"data set {name!r} is generated when it is loaded: it has no files")
+        return [_module(name).load]
+    from spml_core.data.assemble import assemble
+
+    return [_module(name).read, assemble] if function == "load" else [_module(name).read]
+
+
+def _declared(name: str, function: str) -> dict:
+    """Return each option's `inspect.Parameter` and type."""
+    declared = {}
+    for takes in [*_functions(name, function), *([load] if function == "load" else [])]:
+        hints = get_type_hints(takes)
+        for option, parameter in signature(takes).parameters.items():
+            if option in hints and parameter.kind in (
+                parameter.KEYWORD_ONLY,
+                parameter.POSITIONAL_OR_KEYWORD,
+            ):
+                declared[option] = parameter, hints[option]
+    declared.pop("listing", None)  # what `assemble` is given
+    return declared

@@ -7,22 +7,22 @@ A manifest has the columns `image,split,positive,negative`, a row an image; obse
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from spml_core import words
-from spml_core.data import DataError
+from spml_core.data.dataset import SPLITS, DataError
+from spml_core.data.files import table
 from spml_core.paths import locate
 
 COLUMNS = ("image", "split", "positive", "negative")
-SPLITS = ("train", "val", "test")
+FORM = f"Expected a manifest: columns {','.join(COLUMNS)}, labels joined by ';', in UTF-8."
 CONVENTIONS = {
     "spml": "1 positive, 0 unobserved, -1 verified negative (this project; Cole et al., CVPR 2021)",
     "em": "1 positive, 0 unobserved, a negative number is minus a soft pseudo-label (EM+APL, ECCV 2022)",
@@ -31,6 +31,12 @@ CONVENTIONS = {
 # EM+APL has no value for a verified negative: -1 would be a certain positive, and 0 is unobserved. This is the soft
 # pseudo-label of a label that is almost certainly absent.
 EM_NEGATIVE = -1e-6
+# What our 0, 1 and -1 are in another convention. "partial" swaps 0 and -1, so it is its own inverse.
+WRITTEN = {
+    "spml": np.array([0, 1, -1], np.int8),
+    "em": np.array([0, 1, EM_NEGATIVE], np.float32),
+    "partial": np.array([-1, 1, 0], np.int8),
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Manifest:
         return len(self.ids)
 
     def rows(self, ids: Sequence[str], split: str) -> np.ndarray:
-        """(len(ids), C) observed labels of images, in the order of `ids`; other images of the manifest are left out.
+        """Return (len(ids), C) observed labels of images, in the order of `ids`, leaving out the others.
 
         Raises:
             DataError: an image is not in the manifest, or in another split.
@@ -91,16 +97,14 @@ def write(
         DataError: lengths that do not fit, an id twice, an unknown split, a value that is none of {1, 0, -1}, a class
             name that cannot be read back.
     """
-    observed = _check(np.asarray(observed), (1, 0, -1), "observed labels are 1, 0 or -1")
+    observed = _checked(observed)
     if observed.shape != (len(ids), len(classes)) or len(splits) != len(ids):
         raise DataError(
             f"{len(ids)} ids, {len(splits)} splits, {len(classes)} classes and labels of shape {observed.shape} do "
             "not fit: expected (ids, classes)"
         )
-    if len(set(ids)) < len(ids):
-        seen = set()
-        twice = next(image for image in ids if image in seen or seen.add(image))
-        raise DataError(f"image {twice} is there twice: ids are unique within a manifest")
+    if twice := [image for image, times in Counter(ids).items() if times > 1]:
+        raise DataError(f"image {twice[0]} is there twice: ids are unique within a manifest")
     if unknown := set(splits) - set(SPLITS):
         raise DataError(f"unknown split {sorted(unknown)[0]!r}: use {', '.join(SPLITS)}")
     for name in classes:
@@ -109,9 +113,10 @@ def write(
                 f"class name {name!r} cannot stand in a manifest: no ';', line break or space at an end"
             )
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    table.writerows(zip(ids, splits, *(_joined(observed == v, classes) for v in (1, -1)), strict=True))
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    joined = ([";".join(names) for names in table.names(observed == value, classes)] for value in (1, -1))
+    writer.writerows(zip(ids, splits, *joined, strict=True))
     content = text.getvalue().encode()
     Path(path).write_bytes(content)
     return sha256(content).hexdigest()
@@ -124,78 +129,78 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
         classes: of the data set, in order. Default: the names that occur, sorted.
 
     Raises:
-        DataError: no such file, not a manifest, a label that is no class, an image twice; names the line.
+        DataError: no such file, not a manifest, or all faulty rows by line: a label that is no class, an image twice.
     """
     path = locate(path)
-    content = _bytes(path)
-    try:
-        rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read as a table ({error}). {_form()}") from None
-    if not rows or tuple(rows[0]) != COLUMNS:
-        raise DataError(f"{path} begins with {','.join(rows[0]) if rows else 'nothing'!r}. {_form()}")
-    rows = rows[1:]
-    seen = {}
-    for line, row in enumerate(rows, 2):
+    (_, header), *rows = table.rows(path, FORM) or [(1, ["nothing"])]
+    if tuple(header) != COLUMNS:
+        raise DataError(f"{path} begins with {','.join(header)}. {FORM}")
+    faults, lines, labels, listed = [], {}, [], None if classes is None else set(classes)
+    for line, row in rows:
         if len(row) != len(COLUMNS):
-            raise DataError(
-                f"{path}, row {line}: {words.count(len(row), 'field')} instead of {len(COLUMNS)}. {_form()}"
-            )
-        if row[0] in seen:
-            raise DataError(f"{path}, row {line}: image {row[0]} is already in row {seen[row[0]]}")
-        if row[1] not in SPLITS:
-            raise DataError(
-                f"{path}, row {line}: unknown split {row[1]!r}; the splits are {', '.join(SPLITS)}"
-            )
-        seen[row[0]] = line
-    if classes is None:
-        classes = sorted({name for row in rows for cell in row[2:] for name in cell.split(";") if name})
-    column = {name: c for c, name in enumerate(classes)}
-    observed = np.zeros((len(rows), len(classes)), np.int8)
-    for n, row in enumerate(rows):
-        for cell, value in zip(row[2:], (1, -1), strict=True):
-            for name in cell.split(";") if cell else ():
-                if name not in column:
-                    raise DataError(
-                        f"{path}, row {n + 2}: {name!r} is none of the {len(column)} classes of the data set"
-                    )
-                if observed[n, column[name]] == -value:
-                    raise DataError(f"{path}, row {n + 2}: {name!r} is both positive and negative")
-                observed[n, column[name]] = value
-    ids, splits = (tuple(row[k] for row in rows) for k in (0, 1))
-    return Manifest(ids, splits, observed, tuple(classes), sha256(content).hexdigest())
+            faults.append((line, f"{words.count(len(row), 'field')} instead of {len(COLUMNS)}. {FORM}"))
+            continue
+        image, split, *cells = row
+        positive, negative = ({name for name in cell.split(";") if name} for cell in cells)
+        if image in lines:
+            faults.append((line, f"image {image} is already in line {lines[image]}"))
+        if split not in SPLITS:
+            faults.append((line, f"unknown split {split!r}; the splits are {', '.join(SPLITS)}"))
+        faults += [(line, f"{name!r} is both positive and negative") for name in sorted(positive & negative)]
+        if listed is not None and not (positive <= listed and negative <= listed):
+            strange = sorted((positive | negative) - listed)
+            of = f"is none of the {len(listed)} classes of the data set"
+            faults += [(line, f"{name!r} {of}") for name in strange]
+        lines[image] = line
+        labels.append((split, positive, negative))
+    table.refuse(path, faults, len(rows))
+    splits, positive, negative = zip(*labels, strict=True) if labels else ((), (), ())
+    classes = sorted(set().union(*positive, *negative)) if classes is None else classes
+    observed = table.indicator(positive, classes) - table.indicator(negative, classes)
+    return Manifest(tuple(lines), splits, observed, tuple(classes), digest(path))
 
 
 def identify(path: str | Path) -> str:
-    """SHA-256 of a manifest, of which no more than its first line is looked at.
+    """Return the SHA-256 of a manifest, of which no more than its first line is looked at.
 
     Raises:
         DataError: no such file, or one of another form, with the way to make a manifest of it.
     """
     path = locate(path)
-    content = _bytes(path)
-    if content.startswith(b"\x93NUMPY") or path.suffix == ".npy":
+    if is_manifest(path):
+        return digest(path)
+    first = table.content_of(path).split(b"\n", 1)[0]
+    if first.startswith(b"\x93NUMPY") or path.suffix == ".npy":
         raise DataError(
             f"{path} is a matrix, not a manifest. Make one of it: spml data labels NAME --import {path.name} "
             "--output labels.csv (--images FILE for the names of its rows, --convention NAME for what its -1 means); "
             "then give labels.csv."
         )
-    first = content.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip()
-    if first != ",".join(COLUMNS):
-        raise DataError(f"{path} begins with {first[:60]!r}. {_form()}")
-    return sha256(content).hexdigest()
+    raise DataError(
+        f"{path} begins with {first.decode('utf-8-sig', errors='replace').strip()[:60]!r}. {FORM}"
+    )
 
 
-def digest(path: str | Path) -> str:
-    """SHA-256 of a file; a relative path starts at the project root.
+def is_manifest(path: str | Path) -> bool:
+    """Return whether a file begins like a manifest.
 
     Raises:
         DataError: no such file.
     """
-    return sha256(_bytes(locate(path))).hexdigest()
+    first = table.content_of(locate(path)).split(b"\n", 1)[0]
+    return first.decode("utf-8-sig", errors="replace").strip() == ",".join(COLUMNS)
 
 
-# Matrices of others.
+def digest(path: str | Path) -> str:
+    """Return the SHA-256 of a file; a relative path starts at the project root.
+
+    Raises:
+        DataError: no such file.
+    """
+    return sha256(table.content_of(locate(path))).hexdigest()
+
+
+# Matrices and lists of others.
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ class Matrix:
 
 
 def from_convention(values, convention: str | None = None, *, nan: str = "error") -> tuple[np.ndarray, dict]:
-    """Labels of another convention in ours: 1 observed positive, 0 unobserved, -1 verified negative.
+    """Return labels of another convention in ours: 1 observed positive, 0 unobserved, -1 verified negative.
 
     Args:
         values: (N, C) numbers.
@@ -248,43 +253,33 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
             )
         values = np.where(missing, -1 if convention == "partial" else 0, values)
     if convention is None:
-        if ((values != 0) & (values != 1)).any():
-            row, column = np.argwhere((values != 0) & (values != 1))[0]
+        if cell := _first(values, ~np.isin(values, (0, 1))):
             raise DataError(
-                f"row {row}, column {column} holds {values[row, column]:g}, which means different things in different "
-                f"code. Name the convention:{_conventions()}"
+                f"{cell}, which means different things in different code. Name the convention:{_conventions()}"
             )
         convention = "spml"
+    _check_convention(convention)
     soft = 0
     if convention == "em":
         wrong = ~((values == 0) | (values == 1) | ((values < 0) & (values >= -1)))
-        _refuse(values, wrong, "'em' knows 1, 0 and soft pseudo-labels in [-1, 0)")
+        if cell := _first(values, wrong):
+            raise DataError(f"'em' knows 1, 0 and soft pseudo-labels in [-1, 0); {cell}")
         negative = (values < 0) & (values >= EM_NEGATIVE * (1 + 1e-6))  # float32 rounds
         soft = int(((values < 0) & ~negative).sum())
         observed = (values == 1).astype(np.int8) - negative
-    elif convention in ("spml", "partial"):
-        observed = _check(values, (1, 0, -1), f"{convention!r} knows 1, 0 and -1")
-        if convention == "partial":
-            observed = np.array([-1, 1, 0], np.int8)[observed]  # 0 -> -1, 1 -> 1, -1 -> 0
     else:
-        raise DataError(f"unknown convention {convention!r}; there are:{_conventions()}")
+        observed = WRITTEN[convention][_checked(values, f"{convention!r} knows 1, 0 and -1")]
     return observed, {"convention": convention, "nan": int(missing.sum()), "soft": soft}
 
 
 def to_convention(observed, convention: str) -> np.ndarray:
-    """(N, C) of {1, 0, -1} in another convention; `from_convention` gives it back. "em" is float32, the others int8.
+    """Return (N, C) of {1, 0, -1} in another convention, which `from_convention` reverses: float32 for "em", else int8.
 
     Raises:
         DataError: unknown convention.
     """
-    observed = _check(np.asarray(observed), (1, 0, -1), "observed labels are 1, 0 or -1")
-    if convention == "spml":
-        return observed
-    if convention == "em":
-        return np.array([0, 1, EM_NEGATIVE], np.float32)[observed]
-    if convention == "partial":
-        return np.array([-1, 1, 0], np.int8)[observed]  # 0 -> -1, 1 -> 1, -1 -> 0
-    raise DataError(f"unknown convention {convention!r}; there are:{_conventions()}")
+    _check_convention(convention)
+    return WRITTEN[convention][_checked(observed)]
 
 
 def read_matrix(path: str | Path, convention: str | None = None, *, nan: str = "error") -> Matrix:
@@ -303,7 +298,7 @@ def read_matrix(path: str | Path, convention: str | None = None, *, nan: str = "
 
 
 def read_images(path: str | Path) -> list[str]:
-    """Image names of a published `.npy` vector, such as `formatted_train_images.npy` of Cole et al.
+    """Read the image names of a published `.npy` vector, such as `formatted_train_images.npy` of Cole et al.
 
     Raises:
         DataError: no such file, a pickle, not one name a row.
@@ -321,42 +316,27 @@ def read_list(path: str | Path, num_classes: int) -> tuple[list[str], np.ndarray
         N ids, and (N, num_classes) int8 in {1, 0}.
 
     Raises:
-        DataError: no such file, or a line of another form (named).
+        DataError: no such file, or lines of another form (named).
     """
     path = locate(path)
-    content = _bytes(path)
-    try:
-        lines = (gzip.decompress(content) if path.suffix == ".gz" else content).decode().splitlines()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as text ({error})") from None
-    ids, found = [], np.zeros((len(lines), num_classes), np.int8)
-    for n, line in enumerate(lines):
+    form = f"`id,indices joined by spaces` with indices below {num_classes}"
+    ids, found, faults = [], [], []
+    lines = table.text(path).splitlines()
+    for number, line in enumerate(lines, 1):
         image, comma, indices = line.partition(",")
-        try:
-            chosen = [int(index) for index in indices.split()]
-            if not comma or not all(0 <= index < num_classes for index in chosen):
-                raise ValueError
-        except ValueError:
-            raise DataError(
-                f"{path}, line {n + 1}: {line[:60]!r} is not `id,indices joined by spaces` with indices below "
-                f"{num_classes}"
-            ) from None
+        chosen = {int(index) if index.isdecimal() else -1 for index in indices.split()}
+        if not comma or not chosen <= set(range(num_classes)):
+            faults.append((number, f"{line[:60]!r} is not {form}"))
         ids.append(image)
-        found[n, chosen] = 1
-    return ids, found
-
-
-def _bytes(path: Path) -> bytes:
-    if not path.is_file():
-        raise DataError(f"there is no file {path}")
-    return path.read_bytes()
+        found.append(chosen)
+    table.refuse(path, faults, len(lines))
+    return ids, table.indicator(found, range(num_classes))
 
 
 def _array(path: Path) -> np.ndarray:
-    if not path.is_file():
-        raise DataError(f"there is no file {path}")
+    content = io.BytesIO(table.content_of(path))
     try:
-        return np.load(path, allow_pickle=False)
+        return np.load(content, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise DataError(
             f"{path} is no .npy array of numbers or text ({error}); an array of Python objects is a pickle, which can "
@@ -364,28 +344,25 @@ def _array(path: Path) -> np.ndarray:
         ) from None
 
 
-def _check(values: np.ndarray, known: Iterable, rule: str) -> np.ndarray:
-    _refuse(values, ~np.isin(values, list(known)), rule)
+def _checked(values, rule: str = "observed labels are 1, 0 or -1") -> np.ndarray:
+    values = np.asarray(values)
+    if cell := _first(values, ~np.isin(values, (1, 0, -1))):
+        raise DataError(f"{rule}; {cell}")
     return values.astype(np.int8)
 
 
-def _refuse(values: np.ndarray, wrong: np.ndarray, rule: str) -> None:
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise DataError(f"{rule}; row {row}, column {column} holds {values[row, column]:g}")
+def _first(values: np.ndarray, wrong: np.ndarray) -> str:
+    """Name the first wrong value and its place, if there is one."""
+    if not wrong.any():
+        return ""
+    row, column = np.argwhere(wrong)[0]
+    return f"row {row}, column {column} holds {values[row, column]:g}"
 
 
-def _joined(mask: np.ndarray, classes: Sequence[str]) -> list[str]:
-    """For each row, the names of its classes joined by ";"."""
-    row, column = np.nonzero(mask)
-    ends = np.searchsorted(row, np.arange(len(mask) + 1)).tolist()
-    names = [classes[c] for c in column]
-    return [";".join(names[a:b]) for a, b in pairwise(ends)]
+def _check_convention(name: str) -> None:
+    if name not in CONVENTIONS:
+        raise DataError(f"unknown convention {name!r}; there are:{_conventions()}")
 
 
 def _conventions() -> str:
     return "".join(f"\n  {name:8} {meaning}" for name, meaning in CONVENTIONS.items())
-
-
-def _form() -> str:
-    return f"Expected a manifest: columns {','.join(COLUMNS)}, labels joined by ';', in UTF-8."

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from spml_core import words
-from spml_core.data import DataError, Part, check_name, draw_together, labels, load, manifest
+from spml_core import data, words
+from spml_core.data import labels, manifest
+from spml_core.data.dataset import DataError, Part
 
 FORM = (
     "observe is (num_pos, num_neg), each >= 0 or -1 for all; or {'drop': ratio}; or {'num_pos': 1, 'weights': "
@@ -17,7 +18,7 @@ FORM = (
 
 
 def check(observe) -> tuple[int, int] | dict:
-    """`observe` in one form: a tuple of counts, or a dictionary. A manifest is read once for its SHA-256.
+    """Return `observe` in one form: a tuple of counts, or a dictionary. A manifest is read once for its SHA-256.
 
     Raises:
         ValueError: none of the forms, or a value out of range; a manifest that is not there, or has another SHA-256
@@ -48,10 +49,10 @@ def check(observe) -> tuple[int, int] | dict:
 
 
 def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
-    """Classes and truth of a data set, without a look at its images where its loader can do so.
+    """Return the classes and the truth of a data set; of one that is read from files, only its label files are read.
 
     Args:
-        name, options: as of `data.load`.
+        name, options: as of `data.read`; of a generated data set, as of `data.load`.
 
     Returns:
         The classes, and for each split a `Part` whose inputs are None.
@@ -59,38 +60,19 @@ def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
     Raises:
         DataError: as `data.load`.
     """
-    from importlib import import_module
-    from inspect import signature
-
-    check_name(name)
-    read = getattr(import_module(f"spml_core.data.sets.{name}"), "read", None)
-    if read is None:
-        found = load(name, **options)
+    if not data.has_files(name):
+        found = data.load(name, **options)
         return found.classes, {k: replace(part, inputs=None) for k, part in found.parts.items()}
-    try:
-        signature(read).bind(**options)
-    except TypeError as error:
-        raise DataError(
-            f"data set {name!r}: {error}. It takes: {', '.join(signature(read).parameters)}."
-        ) from None
-    listing = read(**options)
+    listing = data.read(name, **options)
     if listing.problems:
         raise DataError("\n".join(listing.problems))
-    splits, ids = np.array(listing.splits), np.array(listing.ids, object)
-    parts = {}
-    for split in ("train", "val", "test"):
-        rows = np.flatnonzero(splits == split)
-        if len(rows):
-            known = None if listing.known is None else listing.known[rows]
-            source = rows if listing.divided and split != "test" else None
-            parts[split] = Part(None, listing.full[rows], tuple(ids[rows]), known, source)
-    return tuple(listing.classes), parts
+    return tuple(listing.classes), {split: listing.part(split) for split in listing.members()}
 
 
 def draw(
     observe, parts: Mapping[str, Part], classes: Sequence[str], seed: int, protocol: str
 ) -> dict[str, np.ndarray]:
-    """Observed labels of "train" and, where there is one, "val", as a checked `observe` says.
+    """Return the observed labels of "train" and, where there is one, "val", as a checked `observe` says.
 
     Args:
         seed, protocol: of the draw, see `labels.observe`; a biased draw is always per image, and a manifest is not
@@ -109,9 +91,29 @@ def draw(
         return {split: agreeing(read.rows(part.ids, split), part, classes) for split, part in wanted.items()}
     if isinstance(observe, dict) and isinstance(observe.get("weights"), str):
         observe = observe | {"weights": labels.class_weights(parts["train"].full, observe["weights"])}
-    if "val" not in wanted:
-        return {"train": _draw(observe, parts["train"], seed, protocol)}
     return draw_together(lambda part: _draw(observe, part, seed, protocol), wanted)
+
+
+def draw_together(draw: Callable[[Part], np.ndarray], parts: Mapping[str, Part]) -> dict[str, np.ndarray]:
+    """Draw the observed labels of train and val in the one matrix they were divided from, as published (`Part.rows`).
+
+    Args:
+        draw: (N, C) observed labels of a part without inputs, such as `labels.observe` on its `full` and `ids`.
+            Parts without `rows` are drawn separately.
+    """
+    if any(split not in parts or parts[split].rows is None for split in ("train", "val")):
+        return {split: draw(parts[split]) for split in ("train", "val") if split in parts}
+    train, val = parts["train"], parts["val"]
+    order = np.argsort(np.concatenate([train.rows, val.rows]))
+
+    def merged(first, second):
+        return None if first is None else np.concatenate([first, second])[order]
+
+    ids = tuple(merged(np.array(train.ids, object), np.array(val.ids, object)))
+    whole = Part(None, merged(train.full, val.full), ids, merged(train.known, val.known))
+    observed = np.empty(whole.full.shape, np.int8)
+    observed[order] = draw(whole)
+    return {"train": observed[: len(train)], "val": observed[len(train) :]}
 
 
 def _draw(observe, part: Part, seed: int, protocol: str) -> np.ndarray:
@@ -124,7 +126,7 @@ def _draw(observe, part: Part, seed: int, protocol: str) -> np.ndarray:
 
 
 def agreeing(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.ndarray:
-    """`observed` itself, if labels that somebody else drew agree with the truth where it is known.
+    """Return `observed` itself, if labels that somebody else drew agree with the truth where it is known.
 
     Raises:
         DataError: they do not; the first image and class are named.
@@ -145,7 +147,7 @@ def agreeing(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.nda
 def write_manifest(path, parts: Mapping[str, Part], observed: Mapping[str, np.ndarray], classes) -> str:
     """`manifest.write` for all parts in order; nothing is observed of a part not in `observed`. Returns the SHA-256.
 
-    Where training images stand in for validation images (`data.with_train_as_val`), they are written once.
+    Where training images stand in for validation images (`Dataset.with_train_as_val`), they are written once.
     """
     if "val" in parts and parts["val"].ids == parts["train"].ids:
         parts = {split: part for split, part in parts.items() if split != "val"}

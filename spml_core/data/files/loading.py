@@ -12,8 +12,8 @@ from multiprocessing.pool import ThreadPool
 import torch
 from torch import Tensor
 
-from spml_core.data import DataError
-from spml_core.data.files import images
+from spml_core.data.dataset import DataError
+from spml_core.data.files import decoding
 
 RESIDENT = 2**28  # bytes of inputs that go to a GPU as a whole, for one pass over them
 LARGE = 2**22  # bytes of a batch from which on it is gathered by a thread, while the last one is used
@@ -54,7 +54,7 @@ class Rows:
 
 
 def batches(
-    inputs: Tensor | Rows | images.Files,
+    inputs: Tensor | Rows | decoding.Files,
     indices: Iterable[Tensor],
     device: torch.device | str,
     *beside: Tensor,
@@ -66,7 +66,7 @@ def batches(
     processes end (at once with `contextlib.closing`, else with the generator).
 
     Args:
-        inputs: (N, ...) uint8 images or float32 features: in memory, memory-mapped, or `images.Files`.
+        inputs: (N, ...) uint8 images or float32 features: in memory, memory-mapped, or `decoding.Files`.
         indices: (B,) int64 row numbers of each batch.
         beside: tensors of N rows that lie on `device` already, such as labels.
 
@@ -78,8 +78,10 @@ def batches(
     if isinstance(source, Tensor) and device.type == "cpu" and source.device.type == "cpu":
         yield from _gathered(source, rows, indices, beside)
         return
-    decoding = isinstance(inputs, images.Files)
-    read = _decoded(inputs, indices, device) if decoding else _sent(source, rows, indices, device)
+    if isinstance(inputs, decoding.Files):
+        read = _decoded(inputs, indices, device)
+    else:
+        read = _sent(source, rows, indices, device)
     with closing(read):
         for index, x in read:
             yield index, x, *(tensor.index_select(0, index) for tensor in beside)
@@ -137,7 +139,7 @@ def _gathered(
         yield from zip(few, *(tensor.split(sizes) for tensor in whole), strict=True)
 
 
-def _decoded(files: images.Files, indices: Iterable[Tensor], device: torch.device):
+def _decoded(files: decoding.Files, indices: Iterable[Tensor], device: torch.device):
     cuda = device.type == "cuda"
     if files.workers:
         read = _by_workers(files, list(indices), cuda)
@@ -150,7 +152,7 @@ def _decoded(files: images.Files, indices: Iterable[Tensor], device: torch.devic
         read.close()
 
 
-def _by_threads(files: images.Files, indices: Iterable[Tensor], pin: bool):
+def _by_threads(files: decoding.Files, indices: Iterable[Tensor], pin: bool):
     """Pillow decodes without the interpreter's lock, so threads use all cores and no process outlives the loop."""
     with ThreadPool() as pool:
 
@@ -164,7 +166,7 @@ def _by_threads(files: images.Files, indices: Iterable[Tensor], pin: bool):
 class _Batches(torch.utils.data.Dataset):
     """What worker processes run: a whole batch at once. An error comes back as a value, without their traceback."""
 
-    def __init__(self, files: images.Files):
+    def __init__(self, files: decoding.Files):
         self.files = files
 
     def __len__(self) -> int:
@@ -181,7 +183,7 @@ def _as_it_is(batch):
     return batch
 
 
-def _by_workers(files: images.Files, indices: list[Tensor], pin: bool):
+def _by_workers(files: decoding.Files, indices: list[Tensor], pin: bool):
     from torch.utils.data import DataLoader
 
     workers = min(files.workers, len(indices))

@@ -12,9 +12,10 @@ from typing import BinaryIO
 import numpy as np
 from tqdm.auto import tqdm
 
-from spml_core.data import DataError
+from spml_core.data.dataset import DataError
+from spml_core.paths import write_whole
 
-FLUSHED = 64 * 2**20  # bytes written between two moments from which a killed process goes on
+FLUSHED = 64 * 2**20  # bytes written between two moments from which a killed process resumes
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -28,7 +29,7 @@ def fill(
     description: str,
     finish: Callable[[BinaryIO], None] | None = None,
 ) -> None:
-    """Write `header` and `num_rows` rows to `file`, going on where an earlier call was stopped.
+    """Write `header` and `num_rows` rows to `file`, resuming where an earlier call was stopped.
 
     Rows are written to `<file>.partial`, and after each `FLUSHED` bytes on the disk their number to `<file>.rows`.
     They are not written through a memory map, where a full disk kills the process (SIGBUS) in place of an error.
@@ -71,7 +72,7 @@ def fill(
             raise
         raise DataError(
             f"no space left on the disk of {file.parent} after {rows} of {num_rows} images: free "
-            f"{in_words((num_rows - rows) * row_bytes)} or choose another folder, then start again. It goes on where "
+            f"{in_words((num_rows - rows) * row_bytes)} or choose another folder, then start again. It resumes where "
             "it stopped."
         ) from error
     os.replace(draft, file)
@@ -79,12 +80,12 @@ def fill(
 
 
 def partial(file: Path) -> Path:
-    """Where the rows of `file` are while it is not complete."""
+    """Return where the rows of `file` are while it is not complete."""
     return file.with_name(file.name + ".partial")
 
 
 def rows_done(file: Path, header_bytes: int, row_bytes: int) -> int:
-    """Rows of an incomplete `file` that are certainly on the disk."""
+    """Return how many rows of an incomplete `file` are certainly on the disk."""
     try:
         recorded = int(file.with_name(file.name + ".rows").read_text())
         written = (partial(file).stat().st_size - header_bytes) // row_bytes
@@ -119,6 +120,4 @@ def _sync(out: BinaryIO) -> None:
 
 
 def _record(record: Path, rows: int) -> None:
-    draft = record.with_name(record.name + ".tmp")
-    draft.write_text(str(rows))
-    os.replace(draft, record)
+    write_whole(record, str(rows))

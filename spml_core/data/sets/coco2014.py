@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from spml_core import words
-from spml_core.data import DataError, Dataset
-from spml_core.data.files import images
-from spml_core.data.files.place import find, require_files
+from spml_core.data.dataset import DataError
+from spml_core.data.files import table
+from spml_core.data.files.layout import find, require_files
 from spml_core.data.listing import (
-    POLICIES,
     Listing,
-    assemble,
-    check_choice,
-    complete,
+    check_classes,
     find_extra,
     finish,
 )
@@ -42,7 +40,9 @@ EXPECTED = (
 )
 
 
-def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = False) -> Listing:
+def read(
+    root: str | Path, *, unlabeled: Literal["error", "drop", "keep"] = "drop", allow_missing: bool = False
+) -> Listing:
     """Read the instance annotations: train2014 is divided into train and val (80/20), val2014 is the test set.
 
     A class is present where an image has an object of it, crowds included. Category ids are mapped by name. Rows are
@@ -58,7 +58,6 @@ def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = Fal
         DataError: missing or unreadable files, other categories than the 80, annotations that point nowhere.
     """
     root = find(root, EXPECTED)
-    check_choice("unlabeled", unlabeled, POLICIES)
     files = {f: root / "annotations" / f"instances_{f}2014.json" for f in ("train", "val")}
     require_files(root, list(files.values()), EXPECTED)
     paths, ids, splits, tables, counts, dropped = [], [], [], [], {}, []
@@ -88,26 +87,12 @@ def read(root: str | Path, *, unlabeled: str = "drop", allow_missing: bool = Fal
         notes={"annotations": counts, "unannotated_dropped": len(dropped)},
         extra=find_extra([root / "train2014", root / "val2014"], [*paths, *dropped]),
     )
-    complete(listing, **(ANNOTATED if unlabeled == "drop" else SIZES))
-    return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
-
-
-def load(
-    root: str | Path,
-    *,
-    size: int = 448,
-    backbone: str | None = None,
-    cache_dir: str | Path = "runs/cache",
-    unlabeled: str = "drop",
-    allow_missing: bool = False,
-) -> Dataset:
-    """`read`, then `listing.assemble`."""
-    listing = read(root, unlabeled=unlabeled, allow_missing=allow_missing)
-    return assemble(listing, size=size, backbone=backbone, cache_dir=cache_dir)
+    published = ANNOTATED if unlabeled == "drop" else SIZES
+    return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing, published=published)
 
 
 def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
-    """(image id, file name) of every image in the file, and the (N, 80) int8 labels."""
+    """Return (image id, file name) of every image in the file, and the (N, 80) int8 labels."""
 
     def lean(record: dict) -> dict:  # outlines and captions would take gigabytes
         return {key: value for key, value in record.items() if key in KEPT}
@@ -122,23 +107,18 @@ def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
         raise DataError(
             f"{file} is not a COCO instances file ({type(error).__name__}: {error}). {EXPECTED}"
         ) from None
-    if set(categories.values()) != set(CLASSES):
-        strange = sorted(set(categories.values()) ^ set(CLASSES))
-        raise DataError(
-            f"{file} has {len(categories)} categories, COCO has {len(CLASSES)}; in one of them only: "
-            f"{', '.join(strange[:10])}"
-        )
+    strange = set(categories.values()) ^ set(CLASSES)
+    check_classes(file, len(categories), len(CLASSES), "COCO", strange)
     row = {image: n for n, (image, _) in enumerate(names)}
     if len(row) < len(names):
         raise DataError(f"{file} lists {len(names)} images, but only {len(row)} different ids")
     lost = [pair for pair in objects if pair[0] not in row or pair[1] not in categories]
     if lost:
-        shown = images.listing([f"image {image}, category {category}" for image, category in lost])
+        shown = table.bullets([f"image {image}, category {category}" for image, category in lost])
         raise DataError(
             f"{file}: {words.count(len(lost), 'annotation')} of images or categories that it does not list:{shown}"
         )
-    place = {category: CLASSES.index(name) for category, name in categories.items()}
-    full = np.zeros((len(names), len(CLASSES)), np.int8)
+    present = [set() for _ in names]
     for image, category in objects:
-        full[row[image], place[category]] = 1
-    return names, full
+        present[row[image]].add(categories[category])
+    return names, table.indicator(present, CLASSES)

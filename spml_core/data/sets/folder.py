@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import posixpath
 import unicodedata
-import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from spml_core import words
-from spml_core.data import DataError, Dataset, OptionError, labels
-from spml_core.data.files import images, table
-from spml_core.data.files.place import contents, find
-from spml_core.data.listing import (
-    POLICIES,
-    SPLIT_SEED,
-    VAL_FRACTION,
-    Listing,
-    apply_policy,
-    assemble,
-    check_choice,
-    drop_missing,
-    find_extra,
+from spml_core.data.dataset import SPLITS, DataError, OptionError
+from spml_core.data.files import table
+from spml_core.data.files.layout import find, require_files
+from spml_core.data.listing import SPLIT_SEED, Listing, find_extra, finish
+
+UNKNOWN = ("", "?")
+DELIMITERS = (",", ";", "\t")  # spreadsheets write the second where the comma is the decimal sign
+FORM = (
+    "Expected: columns image,split,labels (split may be absent), labels joined by ';', in UTF-8; or image,split and a "
+    "column for each class with 1, 0, or empty for unknown."
 )
+FIELDS = (
+    "not as many fields as the header has. Labels are joined by ';', not by ','; where ';' separates the columns, "
+    'joined labels are in quotes: "sky;sea".'
+)
+
+
+@dataclass
+class Row:
+    line: int  # in labels.csv, whose header is line 1
+    image: str  # path below the folder, with forward slashes: the image's id
+    split: str
+    labels: set[str]
+    unknown: set[str]  # "*": all that `labels` does not name
 
 
 def read(
@@ -32,8 +44,8 @@ def read(
     *,
     min_images: int = 1,
     fractions: Sequence[float] | None = None,
-    unlabeled: str = "error",
-    zero: str | None = None,
+    unlabeled: Literal["error", "drop", "keep"] = "error",
+    zero: Literal["absent", "unknown"] | None = None,
     allow_missing: bool = False,
 ) -> Listing:
     """Read `root/labels.csv`, in one of two forms, and `root/classes.txt` if it is there.
@@ -64,86 +76,53 @@ def read(
         DataError: wrong options, or all that is wrong with labels.csv and classes.txt. Images without a label are a
             problem that `assemble` raises.
     """
-    root = find(root, table.FORM)
+    root = find(root, FORM)
     _check_options(min_images, fractions)
-    check_choice("unlabeled", unlabeled, POLICIES)
-    check_choice("zero", zero, (None, *table.ZERO))
-    if not (root / "labels.csv").is_file():
-        raise DataError(
-            f"there is no {root / 'labels.csv'}. {table.FORM}\n{contents(root, root / 'labels.csv')}"
-        )
+    file = root / "labels.csv"
+    require_files(root, [file], FORM)
     named = _read_classes(root / "classes.txt")
-    content = table.read(root / "labels.csv", named, zero, any_split=fractions is not None)
-    rows = content.rows
-    division = _divide(rows, fractions, content.has_split)
+    rows, header, columns = _read_rows(file, named, zero, any_split=fractions is not None)
     counts = Counter(label for row in rows for label in row.labels)
     unsure = set().union(*(row.unknown for row in rows)) - {"*"}
-    names = sorted({*counts, *unsure, *content.columns}) if named is None else named
+    names = sorted({*counts, *unsure, *columns}) if named is None else named
     classes = [name for name in names if counts[name] >= min_images]
     if not classes:
         top = counts.most_common(1)
         most = f"the largest, {top[0][0]!r}, has {top[0][1]}" if top else "no row has a label"
         raise DataError(f"no class has min_images={min_images} images in labels.csv: {most}")
-
-    place = {name: c for c, name in enumerate(classes)}
-    full = np.zeros((len(rows), len(classes)), np.int8)
-    known = np.ones(full.shape, bool)
-    for n, row in enumerate(rows):
-        full[n, [place[name] for name in row.labels if name in place]] = 1
-        known[n, [place[name] for name in row.unknown if name in place]] = False
-        if "*" in row.unknown:
-            known[n] = full[n] == 1
     dropped = len(names) - len(classes)
+
+    kept = set(classes)
+    full = table.indicator((row.labels & kept for row in rows), classes)
+    known = table.indicator((row.unknown & kept for row in rows), classes) == 0
+    whole = [n for n, row in enumerate(rows) if "*" in row.unknown]
+    known[whole] = full[whole] == 1
+    division = "split column" if "split" in header else "no split column"
+    if fractions is not None:
+        division = _divide(rows, fractions)
+    paths = [root / row.image for row in rows]
     options = {"min_images": min_images, "fractions": fractions and list(fractions), "unlabeled": unlabeled}
     listing = Listing(
         name=root.resolve().name,
         classes=tuple(classes),
-        paths=[root / row.image for row in rows],
+        paths=paths,
         ids=[row.image for row in rows],
         splits=[row.split for row in rows],
         full=full,
         known=None if known.all() else known,
         options=options | ({} if zero is None else {"zero": zero}),
         notes={"division": division, "classes_dropped": dropped},
+        extra=find_extra([root], paths),
         lines=[row.line for row in rows],
-        divided=division.endswith(f"seed {SPLIT_SEED}") and fractions is None,
+        size=224,
     )
-    listing.extra = find_extra([root], listing.paths)
     _look_at_classes(listing)
     cause = f" once min_images={min_images} has taken {words.count(dropped, 'class')} away" if dropped else ""
-    listing = apply_policy(listing, unlabeled, cause)
-    if allow_missing:
-        listing.options["allow_missing"] = True
-        listing = drop_missing(listing)
+    divide = fractions is None and "val" not in listing.splits
+    listing = finish(listing, divide=divide, unlabeled=unlabeled, allow_missing=allow_missing, cause=cause)
+    if not allow_missing:
+        del listing.options["allow_missing"]  # the fingerprint of a folder names it only where it is set
     return listing
-
-
-def load(
-    root: str | Path,
-    *,
-    size: int = 224,
-    min_images: int = 1,
-    fractions: Sequence[float] | None = None,
-    unlabeled: str = "error",
-    zero: str | None = None,
-    allow_missing: bool = False,
-    backbone: str | None = None,
-    cache_dir: str | Path = "runs/cache",
-) -> Dataset:
-    """`read`, then `listing.assemble`: a data set named after the folder."""
-    if size < 1:
-        raise OptionError(f"size={size}: the side of the images in pixels, at least 1")
-    listing = read(
-        root,
-        min_images=min_images,
-        fractions=fractions,
-        unlabeled=unlabeled,
-        zero=zero,
-        allow_missing=allow_missing,
-    )
-    for text in listing.odd:
-        warnings.warn(text, stacklevel=2)
-    return assemble(listing, size=size, backbone=backbone, cache_dir=cache_dir)
 
 
 def _check_options(min_images, fractions) -> None:
@@ -158,30 +137,140 @@ def _check_options(min_images, fractions) -> None:
 def _read_classes(file: Path) -> list[str] | None:
     if not file.is_file():
         return None
-    try:
-        names = [name for line in file.read_text("utf-8-sig").splitlines() if (name := table.normal(line))]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not UTF-8 text ({error})") from None
+    names = [name for line in table.text(file).splitlines() if (name := table.normal(line))]
     if twice := [name for name, times in Counter(names).items() if times > 1]:
         raise DataError(f"{file} names {', '.join(map(repr, twice))} more than once")
     return names
 
 
-def _divide(rows: list[table.Row], fractions, has_split: bool) -> str:
-    """Set every row's split; returns how that was done, in words."""
-    if fractions is not None:
-        order = np.random.RandomState(SPLIT_SEED).permutation(len(rows))  # same in every numpy
-        num_val, num_test = (int(len(rows) * fraction + 1e-9) for fraction in fractions[1:])
-        for place, n in enumerate(order):
-            rows[n].split = "val" if place < num_val else "test" if place < num_val + num_test else "train"
-        return f"fractions {'/'.join(map(str, fractions))}, seed {SPLIT_SEED}"
-    source = "split column" if has_split else "no split column"
-    train = [row for row in rows if row.split == "train"]
-    if len(train) < 2 or any(row.split == "val" for row in rows):
-        return source
-    for n in labels.split(len(train), VAL_FRACTION, SPLIT_SEED)[1]:
-        train[n].split = "val"
-    return f"{source}, {VAL_FRACTION:.0%} of train as validation, seed {SPLIT_SEED}"
+def _read_rows(
+    file: Path, classes: Collection[str] | None, zero: str | None, any_split: bool
+) -> tuple[list[Row], list[str], list[str]]:
+    """Read labels.csv; see `read` for its forms.
+
+    Args:
+        classes: those of classes.txt; labels outside it are faults, columns outside it are not read.
+        any_split: do not look at the splits.
+
+    Returns:
+        The rows sorted by image, the header, and the columns that are classes.
+
+    Raises:
+        DataError: not a table of either form, or all faulty rows together.
+    """
+    content = table.rows(file, FORM, DELIMITERS, column="image")
+    header = [name.strip() for name in content[0][1]] if content else []
+    columns = _class_columns(file, header, classes)
+    content = content[1:]
+    if not content:
+        raise DataError(f"{file} has a header but no rows. {FORM}")
+    records, faults = {}, []
+    for line, fields in content:
+        if len(fields) == len(header):
+            records[line] = dict(zip(header, fields, strict=True))
+        else:
+            faults.append((line, FIELDS))
+    values = {_value(record[name]) for record in records.values() for name in columns}
+    if zero is None and {"0", "-1"} <= values:
+        raise DataError(
+            f"{file} holds both 0 and -1. With -1 for absent, 0 is absent too, or unknown: choose zero='absent' or "
+            "zero='unknown' (spml train: -d zero unknown)."
+        )
+    rows, lines = [], {}
+    for line, record in records.items():
+        row = Row(line, _image(record["image"]), record.get("split", "train").strip(), set(), set())
+        found = []
+        if not row.image:
+            found.append(
+                f"image {record['image'].strip()!r} is not a path below the folder, such as images/1.jpg"
+            )
+        elif row.image in lines:
+            found.append(
+                f"image {row.image!r} is already in line {lines[row.image]}: one row an image, all its labels"
+            )
+        lines.setdefault(row.image, line)
+        found += _fill(row, record, columns, zero)
+        if not any_split and row.split not in SPLITS:
+            hint = words.did_you_mean(row.split, SPLITS)
+            found.append(f"unknown split {row.split!r} of {row.image}; {hint} Known: {', '.join(SPLITS)}.")
+        if classes is not None and (strange := sorted((row.labels | row.unknown) - {*classes, "*"})):
+            hint = words.did_you_mean(strange[0], classes)
+            of = f"is none of the {len(classes)} classes in {file.with_name('classes.txt')}"
+            found.append(f"label {strange[0]!r} {of}; {hint}")
+        faults += [(line, fault) for fault in found]
+        rows.append(row)
+    table.refuse(file, sorted(faults), len(content))
+    return sorted(rows, key=lambda row: row.image), header, columns
+
+
+def _class_columns(file: Path, header: list[str], classes: Collection[str] | None) -> list[str]:
+    """Return the columns that are classes: none where labels are joined."""
+    found = f"its header is {','.join(header)}" if header else "it is empty"
+    if "image" not in header:
+        other = [name for name in header if name.lower() == "image"]
+        raise DataError(
+            f"{file} has no column image{f', only {other[0]!r}' if other else ''}: {found}. {FORM}"
+        )
+    if twice := sorted({name for name in header if header.count(name) > 1}):
+        raise DataError(f"{file} has the column {twice[0]!r} more than once")
+    if "labels" in header:
+        return []
+    columns = [name for name in header if name not in ("image", "split")]
+    if classes is not None:
+        columns = [name for name in columns if table.normal(name) in set(classes)]
+    if not columns:
+        raise DataError(f"{file} has no column labels, and none for a class: {found}. {FORM}")
+    if absent := sorted(set(classes or ()) - set(map(table.normal, columns))):
+        raise DataError(
+            f"{file} has no column for {words.count(len(absent), 'class')} of classes.txt:{table.bullets(absent)}"
+        )
+    return columns
+
+
+def _image(cell: str) -> str:
+    """Return the image's id, or nothing if it is not a path below the folder."""
+    image = cell.strip().replace("\\", "/")
+    outside = image.startswith("/") or image[1:2] == ":" or posixpath.normpath(image).startswith("../")
+    return posixpath.normpath(image) if image and not outside else ""
+
+
+def _value(cell: str) -> str:
+    """Read a cell of a class column; 1.0 is what is left of 1 beside empty cells, TRUE is a spreadsheet's 1."""
+    text = cell.strip().removesuffix(".0")
+    return {"true": "1", "false": "0"}.get(text.lower(), text)
+
+
+def _fill(row: Row, record: dict, columns: list[str], zero: str | None) -> list[str]:
+    """Give a row its labels; returns what is wrong with them."""
+    faults = []
+    if not columns:
+        row.labels, row.unknown = (
+            {table.normal(label) for label in record.get(name, "").split(";")} - {""}
+            for name in ("labels", "unknown")
+        )
+        if both := sorted(row.labels & row.unknown):
+            faults.append(f"label {both[0]!r} is both in labels and in unknown")
+    for name in columns:
+        value = _value(record[name])
+        if value == "1":
+            row.labels.add(table.normal(name))
+        elif value in UNKNOWN or (value == "0" and zero == "unknown"):
+            row.unknown.add(table.normal(name))
+        elif value not in ("0", "-1"):
+            faults.append(
+                f"{value!r} in column {name!r} is not 1, 0, -1, ? or empty. To skip a column, name the classes in "
+                "classes.txt."
+            )
+    return faults
+
+
+def _divide(rows: list[Row], fractions: Sequence[float]) -> str:
+    """Divide all images at random; returns how that was done, in words."""
+    order = np.random.RandomState(SPLIT_SEED).permutation(len(rows))  # same in every numpy
+    num_val, num_test = (int(len(rows) * fraction + 1e-9) for fraction in fractions[1:])
+    for place, n in enumerate(order):
+        rows[n].split = "val" if place < num_val else "test" if place < num_val + num_test else "train"
+    return f"fractions {'/'.join(map(str, fractions))}, seed {SPLIT_SEED}"
 
 
 def _look_at_classes(listing: Listing) -> None:
@@ -189,12 +278,13 @@ def _look_at_classes(listing: Listing) -> None:
     alike: dict[str, list[str]] = {}
     for name in listing.classes:
         alike.setdefault(_plain(name), []).append(name)
-    for name in list(alike):  # dog and dogs
-        if (one := next((one for one in _singulars(name) if one in alike and one != name), None)) is not None:
-            alike[one] += alike.pop(name)
+    for one in list(alike):  # dog and dogs, potato and potatoes
+        for many in {words.plural(one), f"{one}es"} & set(alike):
+            if one in alike and len(many) > 3:
+                alike[one] += alike.pop(many)
     if groups := [sorted(names) for names in alike.values() if len(names) > 1]:
         listing.notes["similar_classes"] = groups
-        shown = words.listed([" / ".join(map(repr, names)) for names in groups], images.SHOWN)
+        shown = words.listed([" / ".join(map(repr, names)) for names in groups], table.SHOWN)
         differ = "group of classes differs" if len(groups) == 1 else "groups of classes differ"
         listing.odd.append(
             f"{len(groups)} {differ} in case, blanks, hyphens, accents or a plural ending only: {shown}. Where they "
@@ -208,18 +298,6 @@ def _look_at_classes(listing: Listing) -> None:
 
 
 def _plain(name: str) -> str:
-    """A class name without what is easily typed in two ways."""
+    """Return a class name without what is easily typed in two ways."""
     letters = (c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
     return "".join("".join(letters).casefold().replace("-", " ").replace("_", " ").split())
-
-
-def _singulars(name: str) -> list[str]:
-    """What the name would be a plural of, in English."""
-    if len(name) < 4 or name.endswith("ss") or not name.endswith("s"):
-        return []
-    found = [name[:-1]]
-    if name.endswith(("ches", "shes", "ses", "xes", "oes")):
-        found.append(name[:-2])
-    if name.endswith("ies"):
-        found.append(f"{name[:-3]}y")
-    return found

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from spml_core import words
-from spml_core.data import DataError, Dataset
-from spml_core.data.files import images
-from spml_core.data.files.place import find, require_files
-from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
+from spml_core.data.dataset import DataError
+from spml_core.data.files import table
+from spml_core.data.files.layout import find, require_files
+from spml_core.data.listing import Listing, check_classes, find_extra, finish
 
 NAMES = """
 airport animal beach bear birds boats book bridge buildings cars castle cat cityscape clouds computer coral cow dancing
@@ -44,8 +44,8 @@ EXPECTED = {
 def read(
     root: str | Path,
     *,
-    variant: str = "official",
-    unlabeled: str = "error",
+    variant: Literal["official", "homepage", "list119k", "recrawled"] = "official",
+    unlabeled: Literal["error", "drop", "keep"] = "error",
     allow_missing: bool = False,
 ) -> Listing:
     """Read one form of the data set. The forms differ in images, division and labels: results are not comparable.
@@ -66,13 +66,12 @@ def read(
         DataError: missing label files, a number of classes other than 81, a size that belongs to another form,
             label files that do not fit each other.
     """
-    root = find(root, EXPECTED.get(variant, ""))
-    check_choice("variant", variant, tuple(VARIANTS))
-    reader = {"homepage": _homepage, "list119k": _table}.get(variant, _arrays)
+    root = find(root, EXPECTED[variant])
+    reader = {"homepage": _homepage, "list119k": _list}.get(variant, _arrays)
     names, splits, full = reader(root, variant)
     _check_sizes(variant, splits)
     if twice := [name for name, times in Counter(names).items() if times > 1]:
-        raise DataError(f"{words.count(len(twice), 'image')} listed more than once:{images.listing(twice)}")
+        raise DataError(f"{words.count(len(twice), 'image')} listed more than once:{table.bullets(twice)}")
     base, folders = _images(root, variant)
     paths = [base / name for name in names]
     sizes = {split: splits.count(split) for split in ("train", "test")}
@@ -87,24 +86,8 @@ def read(
         notes={"variant": variant, "listed": sizes, "complete": tuple(sizes.values()) == VARIANTS[variant]},
         extra=find_extra(folders, paths),
     )
-    if VARIANTS[variant] is not None:
-        complete(listing, **dict(zip(("train", "test"), VARIANTS[variant], strict=True)))
-    return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
-
-
-def load(
-    root: str | Path,
-    *,
-    size: int = 448,
-    backbone: str | None = None,
-    cache_dir: str | Path = "runs/cache",
-    variant: str = "official",
-    unlabeled: str = "error",
-    allow_missing: bool = False,
-) -> Dataset:
-    """`read`, then `listing.assemble`."""
-    listing = read(root, variant=variant, unlabeled=unlabeled, allow_missing=allow_missing)
-    return assemble(listing, size=size, backbone=backbone, cache_dir=cache_dir)
+    published = VARIANTS[variant] and dict(zip(("train", "test"), VARIANTS[variant], strict=True))
+    return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing, published=published)
 
 
 def _check_sizes(variant: str, splits: list[str]) -> None:
@@ -118,7 +101,7 @@ def _check_sizes(variant: str, splits: list[str]) -> None:
 
 
 def _images(root: Path, variant: str) -> tuple[Path, list[Path]]:
-    """The folder that image names start from, and those to look through for images that no row names."""
+    """Return the folder that image names start from, and those to look through for images that no row names."""
     if variant == "list119k":
         return root, [root / "images"]
     base = root / "images" if variant == "recrawled" and (root / "images").is_dir() else root / "Flickr"
@@ -126,7 +109,7 @@ def _images(root: Path, variant: str) -> tuple[Path, list[Path]]:
 
 
 def _absent(root: Path, variant: str) -> str:
-    """What to say beside missing files: which other form lies there."""
+    """Return what to say beside missing files: which other form lies there."""
     found = {
         "official": (root / ARRAYS[0]).is_file(),
         "homepage": (root / "ImageList").is_dir(),
@@ -137,30 +120,22 @@ def _absent(root: Path, variant: str) -> str:
     return f"{EXPECTED[variant]}{hint} See data/README.md."
 
 
-def _check_classes(count: int, where: Path) -> None:
-    if count != len(CLASSES):
-        raise DataError(
-            f"{where} has {words.count(count, 'class')}, NUS-WIDE has {len(CLASSES)}: it is another form of the "
-            "data set"
-        )
-
-
 def _arrays(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
     require_files(root, [root / name for name in ARRAYS], _absent(root, variant))
-    names, splits, tables = [], [], []
+    names, splits, parts = [], [], []
     for phase, split in (("train", "train"), ("val", "test")):
         own = np.load(root / f"formatted_{phase}_images.npy", allow_pickle=False)
         file = root / f"formatted_{phase}_labels.npy"
-        table = np.load(file, allow_pickle=False)
-        _check_classes(table.shape[1] if table.ndim == 2 else 0, file)
-        if len(own) != len(table):
-            raise DataError(f"{file} has {len(table)} rows for the {len(own)} images of its list")
-        if not np.isin(table, (0, 1)).all():
+        full = np.load(file, allow_pickle=False)
+        check_classes(file, full.shape[1] if full.ndim == 2 else 0, len(CLASSES), "NUS-WIDE")
+        if len(own) != len(full):
+            raise DataError(f"{file} has {len(full)} rows for the {len(own)} images of its list")
+        if not np.isin(full, (0, 1)).all():
             raise DataError(f"{file} holds other values than 1 (present) and 0 (absent)")
         names += [_name(text) for text in own.tolist()]
         splits += [split] * len(own)
-        tables.append(table.astype(np.int8))
-    return names, splits, np.concatenate(tables)
+        parts.append(full.astype(np.int8))
+    return names, splits, np.concatenate(parts)
 
 
 def _homepage(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
@@ -169,70 +144,61 @@ def _homepage(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarra
     concepts = concepts if concepts.is_file() else root / "Concepts81.txt"
     require_files(root, [*lists.values(), concepts], _absent(root, variant))
     found = concepts.read_text().split()
-    _check_classes(len(found), concepts)
-    if strange := sorted(set(found) - set(CLASSES)):
-        raise DataError(f"{concepts} names concepts that NUS-WIDE has not: {', '.join(strange)}")
-    labels = root / "Groundtruth" / "TrainTestLabels"
-    require_files(
-        root,
-        [labels / f"Labels_{name}_{split.title()}.txt" for name in CLASSES for split in lists],
-        _absent(root, variant),
-    )
-    names, splits, tables, faults = [], [], [], []
+    check_classes(concepts, len(found), len(CLASSES), "NUS-WIDE", set(found) ^ set(CLASSES))
+    folder = root / "Groundtruth" / "TrainTestLabels"
+    files = {s: [folder / f"Labels_{name}_{s.title()}.txt" for name in CLASSES] for s in lists}
+    require_files(root, [*files["train"], *files["test"]], _absent(root, variant))
+    names, splits, parts, faults = [], [], [], []
     for split, file in lists.items():
         own = [_name(line) for line in file.read_text().splitlines() if line.strip()]
-        table = np.zeros((len(own), len(CLASSES)), np.int8)
-        for c, name in enumerate(CLASSES):
-            column = (labels / f"Labels_{name}_{split.title()}.txt").read_text().split()
-            if len(column) != len(own) or not set(column) <= {"0", "1"}:
-                faults.append(
-                    f"Labels_{name}_{split.title()}.txt: {len(column)} values, {len(own)} images; values are 0 or 1"
-                )
-            else:
-                table[:, c] = [value == "1" for value in column]
+        columns = [column.read_text().split() for column in files[split]]
+        faults += [
+            f"{column.name}: {len(values)} values, {len(own)} images; values are 0 or 1"
+            for column, values in zip(files[split], columns, strict=True)
+            if len(values) != len(own) or not set(values) <= {"0", "1"}
+        ]
         names += own
         splits += [split] * len(own)
-        tables.append(table)
+        if not faults:
+            parts.append((np.array(columns) == "1").T.astype(np.int8))
     if faults:
         raise DataError(
-            f"{words.count(len(faults), 'label file')} not fitting the lists:{images.listing(faults)}"
+            f"{words.count(len(faults), 'label file')} not fitting the lists:{table.bullets(faults)}"
         )
-    return names, splits, np.concatenate(tables)
+    return names, splits, np.concatenate(parts)
 
 
-def _table(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
+def _list(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
     file = root / CSV_FILE
     require_files(root, [file], _absent(root, variant))
-    place = {name: c for c, name in enumerate(CLASSES)}
-    names, splits, rows, faults, seen = [], [], [], [], set()
-    with open(file, encoding="utf-8-sig", newline="") as text:
-        reader = csv.DictReader(text)
-        if missing := sorted({"filepath", "label", "split_name"} - set(reader.fieldnames or [])):
-            raise DataError(f"{file} has no column {' and '.join(missing)}. {EXPECTED[variant]}")
-        for record in reader:
-            # "['clouds', 'sky']", a list as text
-            found = [name for part in record["label"].strip("[] ").split(",") if (name := part.strip(" '\""))]
-            seen |= set(found)
-            if record["split_name"] not in ("train", "val"):
-                faults.append(
-                    f"line {reader.line_num}: split_name {record['split_name']!r}, expected train or val"
-                )
-            names.append(_name(record["filepath"]))
-            splits.append("train" if record["split_name"] == "train" else "test")
-            rows.append(found)
-    if strange := sorted(seen - set(place)):
+    (_, header), *rows = table.rows(file, EXPECTED[variant])
+    columns = ("filepath", "label", "split_name")
+    if missing := sorted(set(columns) - set(header)):
+        raise DataError(f"{file} has no column {' and '.join(missing)}. {EXPECTED[variant]}")
+    names, splits, labels, faults = [], [], [], []
+    for line, row in rows:
+        if len(row) != len(header):
+            faults.append((line, "not as many fields as the header has"))
+            continue
+        record = dict(zip(header, row, strict=True))
+        # "['clouds', 'sky']", a list as text
+        labels.append(
+            {name for part in record["label"].strip("[] ").split(",") if (name := part.strip(" '\""))}
+        )
+        if record["split_name"] not in ("train", "val"):
+            faults.append((line, f"split_name {record['split_name']!r}, expected train or val"))
+        names.append(_name(record["filepath"]))
+        splits.append("train" if record["split_name"] == "train" else "test")
+    seen = set().union(*labels)
+    if strange := sorted(seen - set(CLASSES)):
         raise DataError(
             f"{file} has {len(seen)} classes, of which {len(strange)} are none of the {len(CLASSES)} of NUS-WIDE: "
-            f"{', '.join(strange[:10])}"
+            f"{words.listed(strange, 10)}"
         )
-    if faults:
-        raise DataError(f"{words.count(len(faults), 'faulty row')} in {file}:{images.listing(faults)}")
-    full = np.zeros((len(rows), len(CLASSES)), np.int8)
-    for n, found in enumerate(rows):
-        full[n, [place[name] for name in found]] = 1
-    return names, splits, full
+    table.refuse(file, faults, len(rows))
+    return names, splits, table.indicator(labels, CLASSES)
 
 
 def _name(text: str) -> str:
-    """An image name with forward slashes, below the image folder: lists say actor\\0001_2124494179.jpg."""
+    """Return an image name with forward slashes, below the image folder: lists say actor\\0001_2124494179.jpg."""
     return re.sub(r"^(\./)?(Flickr/)?", "", text.strip().replace("\\", "/"))

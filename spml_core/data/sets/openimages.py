@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from spml_core import words
-from spml_core.data import DataError, Dataset
-from spml_core.data.files import images
-from spml_core.data.files.place import contents, find
-from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
+from spml_core.data.dataset import DataError
+from spml_core.data.files import table
+from spml_core.data.files.layout import contents, find
+from spml_core.data.listing import Listing, find_extra, finish
 
 FOLDERS = {"train": "train", "validation": "val", "test": "test"}
-CONFLICTS = ("error", "unknown")
 COLUMNS = ["ImageID", "LabelName", "Confidence"]
 CHUNK = 1_000_000  # rows of a label file in memory as text
 DENSE = 16 * 2**30  # bytes of the label matrices at most
@@ -43,11 +42,11 @@ class _Merged:
 def read(
     root: str | Path,
     *,
-    classes: Collection[str] | None = None,
+    classes: Sequence[str] | None = None,
     min_images: int = 1,
     machine_threshold: float | None = None,
-    conflicts: str = "error",
-    unlabeled: str = "drop",
+    conflicts: Literal["error", "unknown"] = "error",
+    unlabeled: Literal["error", "drop", "keep"] = "drop",
     allow_missing: bool = False,
 ) -> Listing:
     """Read the label files: confidence 1 is a positive, 0 a verified negative, everything else is not known.
@@ -76,7 +75,6 @@ def read(
         DataError: missing or ambiguous label files, unknown classes, other columns, too many classes for memory.
     """
     root = find(root, EXPECTED)
-    check_choice("conflicts", conflicts, CONFLICTS)
     display = _descriptions(_find(root, "class-descriptions", required=True))
     wanted = None if classes is None else _choose(display, classes)
     files = {
@@ -152,46 +150,31 @@ def read(
     )
     if clashes and conflicts == "error":
         listing.problems.append(
-            f"{words.count(len(clashes), 'label')} verified both as present and as absent:{images.listing(clashes)}\n"
+            f"{words.count(len(clashes), 'label')} verified both as present and as absent:{table.bullets(clashes)}\n"
             "conflicts='unknown' takes them as not known (spml train: -d conflicts unknown)."
         )
-    if classes is None and min_images == 1:  # else a part is what was asked for
-        complete(listing, least=0.25, **{split: n for split, n in SIZES.items() if split in splits})
-    return finish(listing, divide="val" not in splits, unlabeled=unlabeled, allow_missing=allow_missing)
-
-
-def load(
-    root: str | Path,
-    *,
-    size: int = 448,
-    backbone: str | None = None,
-    cache_dir: str | Path = "runs/cache",
-    classes: Collection[str] | None = None,
-    min_images: int = 1,
-    machine_threshold: float | None = None,
-    conflicts: str = "error",
-    unlabeled: str = "drop",
-    allow_missing: bool = False,
-) -> Dataset:
-    """`read`, then `listing.assemble`."""
-    listing = read(
-        root,
-        classes=classes,
-        min_images=min_images,
-        machine_threshold=machine_threshold,
-        conflicts=conflicts,
+    # Where options choose classes, a part is what was asked for.
+    whole = (
+        {split: n for split, n in SIZES.items() if split in splits}
+        if classes is None and min_images == 1
+        else None
+    )
+    return finish(
+        listing,
+        divide="val" not in splits,
         unlabeled=unlabeled,
         allow_missing=allow_missing,
+        published=whole,
+        least=0.25,
     )
-    return assemble(listing, size=size, backbone=backbone, cache_dir=cache_dir)
 
 
 def _find(root: Path, part: str, required: bool) -> Path | None:
-    """The one CSV file whose name contains `part`, in `root` or one folder below it."""
+    """Return the one CSV file whose name contains `part`, in `root` or one folder below it."""
     found = sorted({*root.glob(f"*{part}*.csv"), *root.glob(f"*/*{part}*.csv")})
     if len(found) > 1:
         raise DataError(
-            f"{len(found)} files are {part}:{images.listing([str(file) for file in found])}\nKeep the one to be read."
+            f"{len(found)} files are {part}:{table.bullets([str(file) for file in found])}\nKeep the one to be read."
         )
     if not found and required:
         raise DataError(f"there is no *{part}*.csv in {root}. {EXPECTED}\n{contents(root)}")
@@ -199,15 +182,14 @@ def _find(root: Path, part: str, required: bool) -> Path | None:
 
 
 def _descriptions(file: Path) -> dict[str, str]:
-    with open(file, encoding="utf-8-sig", newline="") as text:
-        rows = [row for row in csv.reader(text) if row]
-    if wrong := [n for n, row in enumerate(rows, 1) if len(row) != 2]:
-        raise DataError(f"{file}, line {wrong[0]}: expected two columns, LabelName,DisplayName")
-    return {label: shown for label, shown in rows if label != "LabelName"}
+    rows = table.rows(file, EXPECTED)
+    wrong = [(n, "expected two columns, LabelName,DisplayName") for n, row in rows if len(row) != 2]
+    table.refuse(file, wrong, len(rows))
+    return {label: shown for _, (label, shown) in rows if label != "LabelName"}
 
 
-def _choose(display: dict[str, str], classes: Collection[str]) -> set[str]:
-    """Label names of the classes asked for by either name."""
+def _choose(display: dict[str, str], classes: Sequence[str]) -> set[str]:
+    """Return the label names of the classes asked for by either name."""
     if isinstance(classes, str):
         raise DataError(f"classes={classes!r}: expected a list of names")
     by_name: dict[str, list[str]] = {}
@@ -220,14 +202,12 @@ def _choose(display: dict[str, str], classes: Collection[str]) -> set[str]:
         if len(labels) != 1:
             strange.append(f"{name!r} is the name of {len(labels)} classes")
     if strange:
-        raise DataError(
-            f"{len(strange)} of the classes asked for are not one class:{images.listing(strange)}"
-        )
+        raise DataError(f"{len(strange)} of the classes asked for are not one class:{table.bullets(strange)}")
     return chosen
 
 
 def _rows(file: Path, wanted: set[str] | None, threshold: float | None):
-    """(image ids, label names, values) of the rows that say something, and how many say neither 0 nor 1.
+    """Return (image ids, label names, values) of the rows that say something, and how many say neither 0 nor 1.
 
     Ids and names as arrays of bytes, values int8: 1 or 0; with a threshold: 1 where the confidence reaches it.
     """
@@ -256,7 +236,7 @@ def _rows(file: Path, wanted: set[str] | None, threshold: float | None):
 
 
 def _merge(human, machine, names: np.ndarray) -> _Merged:
-    """One value for each (image, label): people's; the machine's where they have none; none where they disagree."""
+    """Keep one value for each (image, label): people's, else the machine's; none where people disagree."""
     pictures, number = np.unique(human[0], return_inverse=True)
     key = number * len(names) + np.searchsorted(names, human[1])
     pairs, first, inverse = np.unique(key, return_index=True, return_inverse=True)
@@ -285,7 +265,7 @@ def _drop_unlabeled(part: _Merged, column: np.ndarray) -> int:
 
 
 def _shown(labels: Sequence[str], display: dict[str, str]) -> tuple[str, ...]:
-    """Display names; where several classes share one, with the label name."""
+    """Return display names; where several classes share one, with the label name."""
     names = [display.get(label, label) for label in labels]
     times = Counter(names)
     return tuple(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from spml_core import words
-from spml_core.data import DataError, Dataset
-from spml_core.data.files import images
-from spml_core.data.files.place import contents, find, require_files
-from spml_core.data.listing import Listing, assemble, check_choice, complete, find_extra, finish
+from spml_core.data.dataset import DataError
+from spml_core.data.files import table
+from spml_core.data.files.layout import contents, find, require_files
+from spml_core.data.listing import Listing, find_extra, finish
 from spml_core.paths import locate
 
 NAMES = (
@@ -18,7 +19,6 @@ NAMES = (
     "sheep sofa train tvmonitor"
 )
 CLASSES = tuple(NAMES.split())
-DIFFICULT = ("negative", "ignore", "positive")
 SIZES = {"train": 5_717, "test": 5_823}  # images, as published
 EXPECTED = (
     "Expected: VOCdevkit/VOC2012 with ImageSets/Main/{train,val}.txt, ImageSets/Main/<class>_{train,val}.txt and "
@@ -29,8 +29,8 @@ EXPECTED = (
 def read(
     root: str | Path,
     *,
-    difficult: str = "negative",
-    unlabeled: str = "error",
+    difficult: Literal["negative", "ignore", "positive"] = "negative",
+    unlabeled: Literal["error", "drop", "keep"] = "error",
     allow_missing: bool = False,
     download: bool = False,
 ) -> Listing:
@@ -52,7 +52,6 @@ def read(
     if download:
         _download(locate(root))
     root = find(root, EXPECTED)
-    check_choice("difficult", difficult, DIFFICULT)
     base = _base(root)
     lists = base / "ImageSets" / "Main"
     phases = {"train": "train", "val": "test"}
@@ -61,24 +60,22 @@ def read(
         [lists / f"{name}{phase}.txt" for phase in phases for name in ("", *(f"{c}_" for c in CLASSES))],
         EXPECTED,
     )
-    ids, splits, tables, faults = [], [], [], []
+    ids, splits, values, faults = [], [], [], []
     for phase, split in phases.items():
-        own = sorted(
-            line.split()[0] for line in (lists / f"{phase}.txt").read_text().splitlines() if line.strip()
-        )
+        own = sorted(fields[0] for _, fields in table.words_of(lists / f"{phase}.txt"))
         columns = [_column(lists / f"{name}_{phase}.txt", own, faults) for name in CLASSES]
-        tables.append(np.stack(columns, 1))
+        values.append(np.stack(columns, 1))
         ids += own
         splits += [split] * len(own)
     if faults:
         raise DataError(
-            f"{words.count(len(faults), 'fault')} in the class files below {lists}:{images.listing(faults)}"
+            f"{words.count(len(faults), 'fault')} in the class files below {lists}:{table.bullets(faults)}"
         )
 
-    table = np.concatenate(tables)  # (N, 20) in {1, 0, -1}
-    unsure = table == 0
-    full = ((table == 1) | (unsure & (difficult == "positive"))).astype(np.int8)
-    only = [ids[n] for n in np.flatnonzero(unsure.any(1) & ~(table == 1).any(1))]
+    present = np.concatenate(values)  # (N, 20) in {1, 0, -1}
+    unsure = present == 0
+    full = ((present == 1) | (unsure & (difficult == "positive"))).astype(np.int8)
+    only = [ids[n] for n in np.flatnonzero(unsure.any(1) & ~(present == 1).any(1))]
     paths = [base / "JPEGImages" / f"{name}.jpg" for name in ids]
     listing = Listing(
         name="voc2012",
@@ -91,30 +88,11 @@ def read(
         options={"difficult": difficult},
         notes={
             "difficult_labels": int(unsure.sum()),
-            "only_difficult": {"count": len(only), "first": only[: images.SHOWN]},
+            "only_difficult": {"count": len(only), "first": only[: table.SHOWN]},
         },
         extra=find_extra([base / "JPEGImages"], paths),
     )
-    complete(listing, **SIZES)
-    return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing)
-
-
-def load(
-    root: str | Path,
-    *,
-    size: int = 448,
-    backbone: str | None = None,
-    cache_dir: str | Path = "runs/cache",
-    difficult: str = "negative",
-    unlabeled: str = "error",
-    allow_missing: bool = False,
-    download: bool = False,
-) -> Dataset:
-    """`read`, then `listing.assemble`."""
-    listing = read(
-        root, difficult=difficult, unlabeled=unlabeled, allow_missing=allow_missing, download=download
-    )
-    return assemble(listing, size=size, backbone=backbone, cache_dir=cache_dir)
+    return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing, published=SIZES)
 
 
 def _base(root: Path) -> Path:
@@ -128,14 +106,13 @@ def _base(root: Path) -> Path:
 
 
 def _column(file: Path, ids: list[str], faults: list[str]) -> np.ndarray:
-    """Values of one class in the order of `ids`; what is wrong goes to `faults`."""
+    """Return the values of one class in the order of `ids`; what is wrong goes to `faults`."""
     found: dict[str, int] = {}
-    for number, line in enumerate(file.read_text().splitlines(), 1):
-        fields = line.split()
-        if not fields:
-            continue
+    for number, fields in table.words_of(file):
         if len(fields) != 2 or fields[1] not in ("1", "0", "-1"):
-            faults.append(f"{file.name}, line {number}: {line!r} is not an image id and 1, 0 or -1")
+            faults.append(
+                f"{file.name}, line {number}: {' '.join(fields)!r} is not an image id and 1, 0 or -1"
+            )
         elif fields[0] in found:
             faults.append(f"{file.name}, line {number}: image {fields[0]} a second time")
         else:

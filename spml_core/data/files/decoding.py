@@ -1,8 +1,7 @@
-"""Image files to arrays: one decoding rule for all that reads pictures, one report of what cannot be read."""
+"""Image files to arrays: one decoding rule for all that reads images, one report of what cannot be read."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from multiprocessing.pool import ThreadPool
@@ -14,10 +13,10 @@ from PIL import Image, ImageOps
 from tqdm.auto import tqdm
 
 from spml_core import words
-from spml_core.data import DataError
+from spml_core.data.dataset import DataError
+from spml_core.data.files import table
 
 RULE = "whole image to a square, bicubic, JPEG draft at twice the size, transparency on white"
-SHOWN = 20  # files named in a report
 REMEDY = (
     "Restore these files. To train without them: delete the rows of a labels.csv that name them, or, where files are "
     "missing, set the option allow_missing (spml train: -d allow_missing true)."
@@ -151,7 +150,7 @@ def check(paths: Sequence[str | Path]) -> None:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """The pixels of an open image in 8-bit RGB, as `decode` describes."""
+    """Return the pixels of an open image in 8-bit RGB, as `decode` describes."""
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
         values = np.asarray(image)
@@ -168,39 +167,9 @@ def rgb(image: Image.Image) -> Image.Image:
 
 
 def small(image: Image.Image) -> Image.Image:
-    """The same, of a JPEG at an eighth of its size: reads all of the file, computes a part of the pixels."""
+    """Return the same, of a JPEG at an eighth of its size: reads all of the file, computes a part of the pixels."""
     image.draft(None, (1, 1))
     return rgb(image)
-
-
-def require(root: Path, names: Sequence[str]) -> None:
-    """See that `root / name` is a file with something in it, for every name.
-
-    Raises:
-        DataError: how many files are missing and how many are empty, and which.
-    """
-    missing = [name for name in names if not (root / name).is_file()]
-    hollow = [name for name in names if (root / name).is_file() and not (root / name).stat().st_size]
-    report = ""
-    if missing:
-        report += f"{words.some(len(missing), len(names), 'image')} missing under {root}:{listing(missing)}\n"
-    if hollow:
-        counted = words.some(len(hollow), len(names), "image", "is an empty file", "are empty files")
-        report += f"{counted} (0 bytes):{listing(hollow)}\n"
-    if report:
-        raise DataError(report + REMEDY)
-
-
-def digest(path: str | Path) -> str:
-    """SHA-256 of a file's content: unlike its time, a copy keeps it; unlike its size, an edit changes it."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def listing(lines: Sequence[str]) -> str:
-    """One line each, at most `SHOWN` of them."""
-    more = [f"... and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-    return "".join(f"\n  {line}" for line in [*lines[:SHOWN], *more])
 
 
 def _attempt(task: Callable[[int], None], paths: Sequence[str | Path], description: str) -> None:
@@ -219,4 +188,4 @@ def _attempt(task: Callable[[int], None], paths: Sequence[str | Path], descripti
         ]
     if bad:
         counted = words.some(len(bad), len(paths), "image", "cannot", "cannot")
-        raise DataError(f"{counted} be read:{listing(bad)}\n{REMEDY}")
+        raise DataError(f"{counted} be read:{table.bullets(bad)}\n{REMEDY}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spml_core import words
-from spml_core.data import DataError, OptionError
-from spml_core.data.files import images
+from spml_core.data.dataset import DataError, OptionError
+from spml_core.data.files import table
 from spml_core.paths import locate, project_root
 
 SHOWN = 12  # names of a folder in a message
@@ -15,7 +15,7 @@ DEEP = 2  # folders below the one given in which label files are looked for
 
 
 def find(root: str | Path, expected: str) -> Path:
-    """The folder `root`; a relative one starts at the project root.
+    """Return the folder `root`; a relative one starts at the project root.
 
     Args:
         expected: how it should look, a sentence.
@@ -26,7 +26,7 @@ def find(root: str | Path, expected: str) -> Path:
     folder = locate(root)
     if not folder.exists():
         here = Path.cwd() / Path(root).expanduser()
-        found = f" {here} does: give it whole." if here.exists() else ""
+        found = f" {here} exists: pass the full path." if here.exists() else ""
         start = (
             "" if Path(root).expanduser().is_absolute() else f" A relative path starts at {project_root()}."
         )
@@ -46,12 +46,12 @@ def require_files(root: Path, files: Sequence[Path], expected: str) -> None:
     """Raise `DataError` with all label files that are not there, how the folder should look, and what is in it."""
     if absent := [file for file in files if not file.is_file()]:
         what = f"{words.count(len(absent), 'label file')} {'is' if len(absent) == 1 else 'are'}"
-        named = images.listing([str(file) for file in absent])
+        named = table.bullets(absent)
         raise DataError(f"{what} missing:{named}\n{expected}\n{contents(root, absent[0])}")
 
 
 def contents(root: Path, wanted: Path | None = None) -> str:
-    """What is in a folder, and which folder near it has the file that was looked for."""
+    """Say what is in a folder, and which folder near it has the file that was looked for."""
     names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in root.iterdir())
     text = f"{root} holds {words.listed(names, SHOWN) or 'nothing'}."
     if wanted is None:

@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from spml_core.cli import main
-from spml_core.data import DataError, Part, labels, manifest
-from spml_core.data import observe as scheme
+from spml_core.data import DataError, Part, labels, manifest, observe
 from spml_core.data.listing import Listing
 from spml_core.data.sets import digits
 from spml_core.runs import Experiment, Run, run
@@ -26,7 +25,7 @@ def part(full, ids, known=None):
 
 # What an experiment says.
 
-BAD_SCHEMES = [
+BAD = [
     ({"drop": 1.5}, "ratio=1.5"),
     ({"drop": 0.5, "num_pos": 1}, "observe is"),
     ({"weights": "common"}, "'common'"),
@@ -41,13 +40,13 @@ BAD_SCHEMES = [
 ]
 
 
-@pytest.mark.parametrize("observe, match", BAD_SCHEMES)
-def test_a_bad_scheme_is_refused_before_any_work(observe, match):
+@pytest.mark.parametrize("given, match", BAD)
+def test_a_bad_value_is_refused_before_any_work(given, match):
     with pytest.raises(ValueError, match=match):
-        Experiment(observe=observe).resolved()
+        Experiment(observe=given).resolved()
 
 
-GOOD_SCHEMES = [
+GOOD = [
     (np.array([1, 0]).tolist(), (1, 0)),
     ({"drop": 0.8}, {"drop": 0.8}),
     ({"weights": np.array([1, 2])}, {"num_pos": 1, "weights": [1.0, 2.0]}),
@@ -55,9 +54,9 @@ GOOD_SCHEMES = [
 ]
 
 
-@pytest.mark.parametrize("observe, expected", GOOD_SCHEMES)
-def test_a_scheme_has_one_form(observe, expected):
-    once = Experiment(observe=observe).resolved()
+@pytest.mark.parametrize("given, expected", GOOD)
+def test_a_value_has_one_form(given, expected):
+    once = Experiment(observe=given).resolved()
     assert once.observe == expected == once.resolved().observe
     json.dumps(once.observe)
 
@@ -74,15 +73,15 @@ def some_parts():
     }
 
 
-@pytest.mark.parametrize("observe", [(1, 1), {"drop": 0.5}, {"num_pos": 1, "weights": "inverse_frequency"}])
-def test_a_drawn_scheme_written_and_read_is_itself(tmp_path, observe):
+@pytest.mark.parametrize("given", [(1, 1), {"drop": 0.5}, {"num_pos": 1, "weights": "inverse_frequency"}])
+def test_what_is_drawn_written_and_read_is_itself(tmp_path, given):
     parts = some_parts()
-    drawn = scheme.draw(observe, parts, "abcd", 3, "per_image")
+    drawn = observe.draw(given, parts, "abcd", 3, "per_image")
     assert set(drawn) == {"train", "val"} and not drawn["train"][~parts["train"].known].any()
-    sha = scheme.write_manifest(tmp_path / "m.csv", parts, drawn, "abcd")
-    given = scheme.check({"manifest": tmp_path / "m.csv"})
-    assert given["sha256"] == sha
-    read = scheme.draw(given, parts, "abcd", 99, "cole2021")
+    sha = observe.write_manifest(tmp_path / "m.csv", parts, drawn, "abcd")
+    checked = observe.check({"manifest": tmp_path / "m.csv"})
+    assert checked["sha256"] == sha
+    read = observe.draw(checked, parts, "abcd", 99, "cole2021")
     assert all((read[split] == drawn[split]).all() for split in drawn)
     assert manifest.read(tmp_path / "m.csv").splits.count("test") == 5
 
@@ -92,10 +91,10 @@ def test_the_published_draw_runs_through_train_and_val_together():
     full = np.concatenate(whole)
     rows = {"train": np.array([0, 3, 4, 7, 8, 9]), "val": np.array([1, 2, 5, 6])}
     parts = {k: Part(None, full[r], tuple(f"{n}.jpg" for n in r), None, r) for k, r in rows.items()}
-    drawn = scheme.draw({"drop": 0.5}, parts, "abcd", 1200, "cole2021")
+    drawn = observe.draw({"drop": 0.5}, parts, "abcd", 1200, "cole2021")
     expected = labels.drop(full, 0.5, 1200, "cole2021")
     assert all((drawn[split] == expected[r]).all() for split, r in rows.items())
-    alone = scheme.draw((1, 0), {"train": parts["train"]}, "abcd", 1, "per_image")
+    alone = observe.draw((1, 0), {"train": parts["train"]}, "abcd", 1, "per_image")
     assert (
         alone["train"] == labels.observe(full[rows["train"]], 1, 0, 1, "per_image", parts["train"].ids)
     ).all()
@@ -104,7 +103,7 @@ def test_the_published_draw_runs_through_train_and_val_together():
 def test_weights_are_counted_on_the_training_images():
     parts = some_parts()
     weights = labels.class_weights(parts["train"].full, "frequency")
-    drawn = scheme.draw({"num_pos": 1, "weights": "frequency"}, parts, "abcd", 3, "per_image")["val"]
+    drawn = observe.draw({"num_pos": 1, "weights": "frequency"}, parts, "abcd", 3, "per_image")["val"]
     expected = labels.biased(parts["val"].full, weights, seed=3, ids=parts["val"].ids)
     np.testing.assert_array_equal(drawn, expected)
 
@@ -114,10 +113,10 @@ def test_labels_that_contradict_the_truth_are_refused(value, said):
     its = part([[1, 0], [0, 1]], ["a", "b"], np.array([[True, True], [False, True]]))
     observed = np.zeros((2, 2), np.int8)
     observed[1, 0] = 1  # unknown here: nobody can say that it is wrong
-    assert scheme.agreeing(observed, its, "xy") is observed
+    assert observe.agreeing(observed, its, "xy") is observed
     observed[(0, 1) if value == 1 else (1, 1)] = value
     with pytest.raises(DataError, match=f"1 observed label .* image [ab]: class 'y' is {said}"):
-        scheme.agreeing(observed, its, "xy")
+        observe.agreeing(observed, its, "xy")
 
 
 def test_labels_alone_need_no_image(monkeypatch):
@@ -132,13 +131,17 @@ def test_labels_alone_need_no_image(monkeypatch):
         known=np.ones((3, 2), bool),
         divided=True,
     )
-    monkeypatch.setattr(digits, "read", lambda root, size=3: listing, raising=False)
-    classes, parts = scheme.truth("digits", root="anywhere")
+
+    def read(root: str, size: int = 3):
+        return listing
+
+    monkeypatch.setattr(digits, "read", read, raising=False)
+    classes, parts = observe.truth("digits", root="anywhere")
     assert classes == ("x", "y") and parts["train"].ids == ("a", "c") and set(parts) == {"train", "val"}
     assert parts["train"].full.tolist() == [[1, 0], [0, 0]] and parts["train"].known.all()
     assert parts["train"].rows.tolist() == [0, 2] and parts["val"].rows.tolist() == [1]
     with pytest.raises(DataError, match=r"'digits'.*colour.*root, size"):
-        scheme.truth("digits", root="anywhere", colour=1)
+        observe.truth("digits", root="anywhere", colour=1)
 
 
 # The tracked draw, and runs.
@@ -150,8 +153,8 @@ def parts():
 
 
 def test_the_tracked_draw_is_what_the_code_draws(parts, tmp_path):
-    drawn = scheme.draw((1, 0), parts, "0123456789", 0, "per_image")
-    sha = scheme.write_manifest(tmp_path / "m.csv", parts, drawn, "0123456789")
+    drawn = observe.draw((1, 0), parts, "0123456789", 0, "per_image")
+    sha = observe.write_manifest(tmp_path / "m.csv", parts, drawn, "0123456789")
     assert sha == manifest.digest(TRACKED)
     assert TRACKED.stat().st_size < 400_000
 

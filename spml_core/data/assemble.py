@@ -1,0 +1,127 @@
+"""From a `Listing` to a `Dataset`: its files are checked, and its rows are given pixels or features."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from spml_core.data.dataset import DataError, Dataset, OptionError
+from spml_core.data.files import decoding, features, loading, pixels
+from spml_core.data.files.digests import digests
+from spml_core.data.listing import Listing
+from spml_core.paths import locate
+
+IN_MEMORY = 2 * 2**30  # bytes of decoded images held at most; above it they are decoded batch by batch
+CHECKED = 10_000  # files decoded to complete a report of other faults
+
+
+def assemble(
+    listing: Listing,
+    *,
+    size: int | None = None,
+    backbone: str | None = None,
+    cache_dir: str | Path = "runs/cache",
+) -> Dataset:
+    """Give the rows of a listing their inputs.
+
+    Inputs are, in this order: frozen features, if `backbone` is given; the prepared pixels of these files, if
+    `spml data prepare` made them; else the files, decoded into memory if they take at most 2 GiB there, and batch by
+    batch if not.
+
+    Args:
+        size: side of the square images, pixels; see `decoding.decode`. Default: 224 for a folder, else 448.
+        backbone: a timm model for frozen features (`features.extract`), None for images.
+        cache_dir: where features, prepared pixels and the digests of files are kept.
+
+    Returns:
+        Dataset with a part for each split that has images: uint8 inputs (N, 3, size, size), or (N, D) float32. The
+        fingerprint covers options, labels and the content of every file used, not where they lie.
+
+    Raises:
+        DataError: the listing's problems, no train or val images, missing, empty and unreadable files, in one report.
+    """
+    size = listing.size if size is None else size
+    if size < 1:
+        raise OptionError(f"size={size}: the side of the images in pixels, at least 1")
+    cache_dir = locate(cache_dir)
+    _check(listing)
+    members = listing.members()
+    order = np.concatenate([*members.values()])
+    files = listing.files()
+    paths = files[: len(order)]
+    if backbone is None:
+        weights, hashes = None, digests(paths, cache_dir)
+        inputs, origin = _pixels(paths, hashes, size, cache_dir)
+    else:
+        weights = features.weights_id(backbone)
+        everything = sorted(files, key=Path.as_posix)
+        place = {path: n for n, path in enumerate(everything)}
+        chosen = torch.tensor([place[path] for path in paths])
+        hashes = digests(everything, cache_dir)
+        computed = features.extract(
+            everything, backbone=backbone, size=size, cache_dir=cache_dir, hashes=hashes
+        )
+        hashes = [hashes[n] for n in chosen]
+        large = computed.nbytes > IN_MEMORY
+        inputs = loading.Rows(computed, chosen) if large else computed.index_select(0, chosen)
+        origin = f"features of {backbone} at {size} pixels (cached)"
+
+    parts, start = {}, 0
+    for split, rows in members.items():
+        parts[split] = listing.part(split, inputs[start : start + len(rows)])
+        start += len(rows)
+    options = {"size": size} | listing.options | {"backbone": backbone}
+    notes = options | {"images": {split: len(rows) for split, rows in members.items()}} | listing.notes
+    notes |= {"inputs": origin, "duplicate_images": len(paths) - len(set(hashes))}
+    fingerprint = _fingerprint(listing, order, [options, weights, decoding.RULE], hashes)
+    return Dataset(listing.name, listing.classes, parts, fingerprint, notes)
+
+
+def _pixels(paths: list[Path], hashes: list[str], size: int, cache_dir: Path):
+    """Return the pixels, and where they are from, in words."""
+    prepared, file = pixels.find(hashes, size, cache_dir)
+    if prepared is not None:
+        return prepared, f"pixels prepared at {size} ({file.name})"
+    if 3 * size**2 * len(paths) > IN_MEMORY:
+        return decoding.Files(paths, size), f"decoded from files at {size} pixels, batch by batch"
+    return decoding.read(paths, size), f"decoded from files at {size} pixels, into memory"
+
+
+def _check(listing: Listing) -> None:
+    """Raise all that is wrong in one report."""
+    problems = list(listing.problems)
+    for split in ("train", "val"):
+        if split not in listing.splits:
+            division = listing.notes.get("division", "as the data set divides them")
+            problems.append(f"no {split} images ({division}): add rows, or divide otherwise.")
+    of_files, sound = listing.file_problems()
+    problems += of_files
+    if not problems:
+        return
+    if len(sound) <= CHECKED:
+        try:
+            decoding.check(sound)
+        except DataError as error:
+            problems.append(str(error))
+    raise DataError("\n".join(problems))
+
+
+def _fingerprint(listing: Listing, order: np.ndarray, head: list, hashes: list[str]) -> str:
+    """Return the SHA-256 over JSON that is never whole in memory."""
+
+    def names(row: np.ndarray) -> list[str]:
+        return sorted(listing.classes[c] for c in np.flatnonzero(row))
+
+    content = hashlib.sha256()
+    content.update(json.dumps([*head, list(listing.classes)])[:-1].encode() + b", [")
+    for place, (n, file) in enumerate(zip(order, hashes, strict=True)):
+        row = [listing.ids[n], listing.splits[n], names(listing.full[n]), file]
+        if listing.known is not None:
+            row.append(names(~listing.known[n]))
+        content.update(b", " * (place > 0) + json.dumps(row).encode())
+    content.update(b"]]")
+    return content.hexdigest()

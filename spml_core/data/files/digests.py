@@ -1,0 +1,55 @@
+"""SHA-256 of files, kept on disk so that a large data set is read once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Sequence
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+
+from tqdm.auto import tqdm
+
+from spml_core.paths import write_whole
+
+SETTLED = 2 * 10**9  # nanoseconds after which a later edit shows in a file's times, on every file system
+WORTH = 100 * 2**20  # bytes of files whose digests are kept; fewer are read in a moment
+
+
+def digest(path: str | Path) -> str:
+    """Return the SHA-256 of a file's content: unlike its time, a copy keeps it; unlike its size, an edit changes it."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digests(paths: Sequence[str | Path], cache_dir: str | Path) -> list[str]:
+    """Return the `digest` of each file; those of large data sets are kept in `cache_dir`.
+
+    A file is read again when its size or one of its times differs, or was so young when it was read that an edit
+    could have left both as they were.
+    """
+    paths = [Path(path) for path in paths]
+    if not paths:
+        return []
+    root = os.path.commonpath([path.parent for path in paths])
+    file = Path(cache_dir) / f"digests-{hashlib.sha256(root.encode()).hexdigest()[:16]}.json"
+    try:
+        kept = json.loads(file.read_text())
+    except (OSError, ValueError):  # none yet, or not whole: it is made again
+        kept = {}
+    now, states = time.time_ns(), {}
+    for path in paths:
+        found = path.stat()
+        states[path] = [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    todo = [path for path in states if kept.get(str(path), [None])[:-1] != states[path]]
+    bar = {"desc": "read images", "total": len(todo), "unit": " images", "leave": False, "disable": None}
+    with ThreadPool() as pool:
+        fresh = dict(zip(todo, tqdm(pool.imap(digest, todo), **bar), strict=True))
+    settled = [path for path in todo if now - max(states[path][1:]) > SETTLED]
+    if sum(states[path][0] for path in settled) > WORTH:
+        kept |= {str(path): [*states[path], fresh[path]] for path in settled}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, json.dumps(kept))
+    return [fresh[path] if path in fresh else kept[str(path)][-1] for path in paths]
