@@ -70,7 +70,8 @@ def test_many_scores_are_counted_on_a_grid(monkeypatch, scale, shift):
 
 def test_distance_of_missing_labels(monkeypatch):
     data = some()
-    expected = wasserstein_distance(*analysis.missing_scores(*data))
+    probs, hidden, positive = data[0], data[1] == 0, data[2] == 1
+    expected = wasserstein_distance(probs[hidden & positive], probs[hidden & ~positive])
     assert analysis.wasserstein_missing(*data) == pytest.approx(expected)
     monkeypatch.setattr(distances, "GRID", 2**10)
     monkeypatch.setattr(missing, "BLOCK", 100)
@@ -96,18 +97,6 @@ def test_ten_million_scores_in_bounded_memory():
     assert distance == pytest.approx(0.5, abs=1e-3) and halves < 1e-3
     np.testing.assert_allclose(buckets.ratio, [0, 0, 1, 1], atol=1e-6)
     assert ece == pytest.approx(0.25, abs=1e-3)
-
-
-def test_distance_by_class():
-    probs, observed, full = some()
-    full[:, 1], observed[:, 1] = 0, 0
-    table = analysis.wasserstein_by_class(probs, observed, full, "abcde")
-    assert table["class"].tolist() == list("abcde")
-    assert table.loc[1, "positives"] == 0 and np.isnan(table.loc[1, "distance"])
-    free = observed[:, 3] == 0
-    expected = wasserstein_distance(probs[free & (full[:, 3] == 1), 3], probs[free & (full[:, 3] == 0), 3])
-    assert table.loc[3, "distance"] == pytest.approx(expected)
-    assert table.loc[3, ["positives", "negatives"]].sum() == free.sum()
 
 
 # Bins.
@@ -181,6 +170,11 @@ def test_histogram_densities_integrate_to_one():
     area = ((table["high"] - table["low"]) * table["density"]).groupby(table["group"]).sum(min_count=8)
     assert area["a"] == pytest.approx(1) and area["b"] == pytest.approx(1) and np.isnan(area["none"])
     np.testing.assert_array_equal(table.query("group == 'b'")["high"], np.linspace(0, 1, 9)[1:])
+    assert table.groupby("group")["share"].sum().loc[["a", "b"]].tolist() == pytest.approx([1, 1])
+    named = analysis.histogram({("gr", "b"): [0.1], ("an", "a"): [0.9]}, 2, names=("method", "kind"))
+    assert named[["method", "kind", "count"]].to_numpy().tolist() == [
+        ["gr", "b", 1], ["gr", "b", 0], ["an", "a", 0], ["an", "a", 1],
+    ]  # fmt: skip
 
 
 def test_logit_density_is_a_kernel_density():
@@ -198,10 +192,3 @@ def test_logit_density_is_a_kernel_density():
     assert table.loc[table["group"].isin(["single", "none"]), "density"].isna().all()
     with pytest.raises(ValueError, match="every group is empty: a, b"):
         analysis.logit_density({"a": [], "b": []})
-
-
-def test_missing_logits():
-    z, observed, full = row(-5, 2, 3), row(0, 0, 1), row(0, 1, 1)
-    assert [g.tolist() for g in analysis.missing_logits(z, observed, full)] == [[2], [-5]]
-    with pytest.raises(ValueError, match="scores must be finite, found inf"):
-        analysis.missing_logits(row(np.inf, 1, 1), observed, full)

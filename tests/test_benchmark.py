@@ -7,69 +7,26 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from spml_core import data, methods, metrics
+from spml_core import data, methods
 from spml_core.paths import locate
-from spml_core.studies import comparison as benchmark
-from spml_core.studies.comparison import (
-    agreement,
-    beside,
-    cells,
-    class_ap,
-    labels_left,
-    measured,
-    published,
-    report,
-)
-from spml_core.studies.sweep import sweep
-
-SMALL = {"data": {"train": 60, "val": 40, "test": 200}, "epochs": 1}
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    settings = {"an": ("an", {}), "wan": ("wan", {}), "bce": ("bce", {})}
-    return sweep(settings, [1, 0], runs_dir=tmp_path_factory.mktemp("runs"), **SMALL)
+from spml_core.studies import METRICS, comparison
+from spml_core.studies.comparison import agreement, beside, cells, labels_left, published, report
 
 
 def test_names_are_all_whole_methods():
     parts = {"focal_margin", "gr_trainable", "mse", "unified"}
-    assert set(benchmark.names()) == set(methods.names()) - parts
-    assert benchmark.names()[:6] == ["bce", "iun", "gr", "an", "an_ls", "n_ls"]  # related ones together
+    assert set(comparison.names()) == set(methods.names()) - parts
+    assert comparison.names()[:6] == ["bce", "iun", "gr", "an", "an_ls", "n_ls"]  # related ones together
 
 
 @pytest.mark.parametrize("dataset", ["digits", "voc2012", "cub200"])
 def test_parameters_can_be_built(dataset):
-    chosen = benchmark.parameters(benchmark.names(), dataset, 1.5)
+    chosen = comparison.parameters(comparison.names(), dataset, 1.5)
     for name, params in chosen.items():
         methods.build(name, num_classes=312, num_examples=4, **params)
     expected = {"digits": 1.5, "voc2012": 1.5, "cub200": 31.4}[dataset]
     assert chosen["role"]["expected_positives"] == expected and chosen["en"]["expected_positives"] == 1.5
     assert chosen["em"] == {} if dataset == "digits" else chosen["em"]["alpha"] in (0.2, 0.01)
-
-
-def test_measured_is_what_the_metrics_say(found):
-    table = measured(found)
-    assert table.index.tolist() == [(m, s) for m in found for s in (1, 0)]
-    assert list(table) == ["mAP", "CP", "CR", "CF1", "OP", "OR", "OF1"]
-    run = found["wan"][1]
-    assert table.loc[("wan", 0), "mAP"] == pytest.approx(run.summary["test_map"])
-    family = metrics.f1_family(run.probs("test"), run.full("test"))
-    assert table.loc[("wan", 0), "CF1"] == pytest.approx(100 * family.CF1)
-    classes = class_ap(found)
-    np.testing.assert_allclose(classes.mean(axis=1), table["mAP"])
-    assert classes.columns.tolist() == run.classes
-
-
-def test_without_a_test_split_validation_stands_in(found):
-    class Untested:
-        summary, config, classes = {"test_map": None}, {"seed": 5}, found["an"][0].classes
-
-        def __getattr__(self, name):
-            return getattr(found["an"][0], name)
-
-    run = found["an"][0]
-    expected = 100 * metrics.average_precision(run.logits("val"), run.full("val")).mean
-    assert measured({("a", "b"): [Untested()]}).loc[("a", "b", 5), "mAP"] == pytest.approx(expected)
 
 
 def test_cells():
@@ -89,9 +46,9 @@ def test_published_by_our_names():
     full = published("EM Table 1", value="mean", metric="mAP")
     assert full.loc["bce", "voc2012"] == 89.42 and full.loc["iun", "voc2012"] == 87.60
     by_metric = published("Hill Table XII", "metric", labels="single_positive")
-    assert list(by_metric) == list(benchmark.METRICS) and by_metric.loc["hill", "OF1"] == "69.5"
+    assert list(by_metric) == list(METRICS) and by_metric.loc["hill", "OF1"] == "69.5"
     assert published("Hill Table III", "labels", metric="mAP").loc["an"].dropna().size == 3
-    with pytest.raises(ValueError, match=r"nothing of 'GR Table 9'.*gr_table2"):
+    with pytest.raises(ValueError, match=r"no row of 'gr_table9'; sources: gr_table2"):
         published("GR Table 9")
 
 
@@ -102,11 +59,11 @@ def test_rows_are_registered_or_have_a_name(source):
     rows = published(
         source, "dataset" if "Hill" not in source else "metric", labels=["single_positive", "full"]
     )
-    assert not set(rows.index) - set(methods.names()) - set(benchmark.OTHERS)
+    assert not set(rows.index) - set(methods.names()) - set(comparison.OTHERS)
 
 
 def test_known_slips_are_those_that_are_described():
-    table = pd.read_csv(locate(benchmark.PUBLISHED)).set_index(["source", "loss", "dataset"])["mean"]
+    table = pd.read_csv(locate(comparison.PUBLISHED)).set_index(["source", "loss", "dataset"])["mean"]
     for name in ("nuswide", "cub200"):
         assert table["gr_table2", "smile", name].item() == table["gr_table2", "splc", name].item()
     for name in ("voc2012", "coco2014"):
@@ -117,7 +74,7 @@ def test_known_slips_are_those_that_are_described():
 
 
 def test_every_published_row_is_a_number_of_its_own():
-    with open(locate(benchmark.PUBLISHED)) as file:
+    with open(locate(comparison.PUBLISHED)) as file:
         rows = list(csv.DictReader(file))
     keys = [tuple(row[k] for k in ("source", "loss", "dataset", "labels", "metric")) for row in rows]
     assert len(set(keys)) == len(keys) == 651
@@ -149,7 +106,7 @@ def test_agreement():
     assert table.methods.tolist() == [4, 4]
     assert table.loc["VOC", ["lowest", "highest", "with_first"]].tolist() == pytest.approx([0.8, 1, 1])
     assert table.loc["COCO", "with_first"] == -1 and table.loc["COCO", "spearman"] < -0.9
-    ranks = benchmark.ranks(ours, printed["VOC"])
+    ranks = comparison.ranks(ours, printed["VOC"])
     assert ranks.index.tolist() == ["hill", "gr", "em", "an"] and ranks.printed.tolist() == [1, 2, 3, 4]
     assert ranks.loc["gr", ["here", "best", "worst"]].tolist() == [2.5, 2, 3]
 
@@ -157,7 +114,7 @@ def test_agreement():
 def test_labels_left():
     def run(observed):
         full = np.array([[1, 1, 0, 0], [1, 1, 0, 0]])
-        return SimpleNamespace(observed=lambda _: np.array(observed), full=lambda _: full)
+        return SimpleNamespace(labels=lambda split: SimpleNamespace(observed=np.array(observed), full=full))
 
     half = [[1, 0, 0, -1], [1, 0, 0, 0]]
     found = {("full", "bce"): [run([[1, 1, -1, -1]] * 2)], ("single", "an"): [run(half), run(half)]}
@@ -166,9 +123,9 @@ def test_labels_left():
 
 def test_orders_of_absent_methods_claim_nothing():
     table = pd.DataFrame({s: [3.0, 2.0] for s in range(3)}, index=["gr", "an"])
-    (claim,) = benchmark.ordered("", table, [("gr", "an"), ("gr", "em")])
+    (claim,) = comparison.ordered("", table, [("gr", "an"), ("gr", "em")])
     assert claim.verdict == "holds" and claim.evidence == "gr − an 1.0 ± 0.0"
-    assert benchmark.ordered("", table, [("em", "an")]) == []
+    assert comparison.ordered("", table, [("em", "an")]) == []
 
 
 def test_crowded_digits_leave_the_published_shares():

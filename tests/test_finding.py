@@ -7,8 +7,7 @@ import pytest
 
 from spml_core import analysis
 from spml_core.runs import Experiment, run
-from spml_core.studies import epochs as curves
-from spml_core.studies import unobserved as finding
+from spml_core.studies import band, by_seed, every_epoch, last_epoch, unobserved
 
 SIZES = {"train": 80, "val": 40, "test": 20}
 
@@ -27,62 +26,97 @@ def trained(tmp_path_factory):
 
 
 def test_every_epoch_and_seed(trained):
-    runs = {("an", seed): trained("an", seed=seed) for seed in (0, 1)}
-    table = curves.every_epoch(runs, lambda run, epoch: finding.missing(run, epoch, 0.3))
-    assert table[["setting", "seed", "epoch"]].values.tolist() == [
-        ["an", s, e] for s in (0, 1) for e in range(3)
-    ]
-    several = curves.every_epoch(
-        runs, lambda run, epoch: pd.DataFrame({"of": list("ab"), "x": [epoch, -epoch]})
-    )
-    chosen = curves.by_seed(several, "x", of="b", setting="an")
-    assert chosen.to_dict() == {0: {0: 0, 1: -1, 2: -2}, 1: {0: 0, 1: -1, 2: -2}}
+    found = {"an": [trained("an", seed=seed) for seed in (0, 1)]}
+    table = every_epoch(found, lambda labels: unobserved.missing(labels, 0.3))
+    keys = ["setting", "seed", "epoch"]
+    assert table[keys].values.tolist() == [["an", s, e] for s in (0, 1) for e in range(3)]
+    last = every_epoch(found, lambda labels: unobserved.missing(labels, 0.3), only_last=True)
+    pd.testing.assert_frame_equal(last, table[table.epoch == 2].reset_index(drop=True))
+    several = every_epoch(found, lambda labels: pd.DataFrame({"of": list("ab"), "x": labels.logits[0, :2]}))
+    chosen = by_seed(several, "x", of="b", setting="an")
+    assert chosen.loc[1, 0] == found["an"][0].logits("val", 1)[0, 1] and chosen.shape == (3, 2)
+
+
+def test_band():
     fig, ax = plt.subplots()
-    curves.draw(ax, pd.DataFrame({0: [1.0, 2.0], 1: [3.0, 2.0]}), color="k")
+    band(ax, pd.DataFrame({0: [1.0, 2.0], 1: [3.0, 2.0]}), color="k")
     assert ax.lines[0].get_ydata().tolist() == [2, 2]
-    band = ax.collections[0].get_paths()[0].vertices
-    assert (band[:, 1].min(), band[:, 1].max()) == (1, 3)
+    edge = ax.collections[0].get_paths()[0].vertices
+    assert (edge[:, 1].min(), edge[:, 1].max()) == (1, 3)
     plt.close(fig)
 
 
 def test_missing_labels_of_the_training_images(trained):
     watched = trained("an", watched=True)
-    z, observed, full = watched.logits("val", 1), watched.observed("train"), watched.full("train")
-    hidden, above = observed == 0, z > np.log(0.2 / 0.8)
-    row = finding.missing(watched, 1, 0.2)
-    assert row["recall"] == pytest.approx((above & hidden & (full == 1)).sum() / (hidden & (full == 1)).sum())
-    assert row["chance"] == pytest.approx(full[hidden].mean())
-    table = finding.score_histogram(watched, 1, 5)
+    train = watched.labels("train")
+    hidden, above = train.observed == 0, watched.logits("val", 1) > np.log(0.2 / 0.8)
+    labels, false = watched.labels("val", 1), hidden & (train.full == 1)
+    row = unobserved.missing(labels, 0.2)
+    assert row["recall"] == pytest.approx((above & false).sum() / false.sum())
+    assert row["chance"] == pytest.approx(train.full[hidden].mean())
+    groups = unobserved.missing_scores(labels)
+    assert row["distance"] == pytest.approx(analysis.wasserstein(*groups.values()))
+    table = analysis.histogram(groups, 5)
     assert table.groupby("group")["share"].sum().tolist() == pytest.approx([1, 1])
     fig, ax = plt.subplots()
-    finding.draw_histogram(ax, table)
-    assert [patch.get_label().split(" (")[0] for patch in ax.patches] == list(reversed(finding.GROUPS))
+    unobserved.draw_histogram(ax, table)
+    assert [patch.get_label().split(" (")[0] for patch in ax.patches] == list(reversed(unobserved.GROUPS))
     plt.close(fig)
 
 
+def test_distance_by_class(trained):
+    run = trained("an")
+    labels = run.labels("val", 2)
+    table = unobserved.class_distances(labels, run.classes)
+    assert table["class"].tolist() == run.classes
+    hidden = labels.observed[:, 3] == 0
+    p, positive = labels.probs[hidden, 3], labels.full[hidden, 3] == 1
+    assert table.loc[3, ["positives", "negatives"]].tolist() == [positive.sum(), (~positive).sum()]
+    assert table.loc[3, "distance"] == pytest.approx(analysis.wasserstein(p[positive], p[~positive]))
+
+
+def test_densities_pool_the_seeds_and_integrate_to_one(trained):
+    found = {m: [trained(m, seed=seed) for seed in (0, 1)] for m in ("an", "gr")}
+    table = unobserved.densities(found, [2, 7])
+    groups = table.groupby(["setting", "class", "labels", "group"])
+    assert len(groups) == 2 * 2 * 2 * 2
+    for (_, name, labels, group), points in groups:
+        assert np.trapezoid(points.density, points.logit) == pytest.approx(1, abs=0.02)
+        if labels == "test":
+            full = found["an"][0].labels("test").full[:, int(name)]
+            assert points.n.iloc[0] == 2 * (full == (group == "false negatives")).sum()
+
+
+def test_unannotated_labels_are_all_labels(trained):
+    labels = unobserved.unannotated(trained("an").labels("val"))
+    scores = unobserved.missing_scores(labels, ("positives", "negatives"))
+    assert [*scores] == ["positives", "negatives"] and sum(map(len, scores.values())) == 40 * 10
+    np.testing.assert_array_equal(scores["positives"], labels.probs[labels.full == 1])
+
+
 def test_predictive_values_need_predictions(trained):
-    plain = trained("an")
-    values = finding.predictive(plain, 2, 0.0, min_count=400)  # all 40 * 10 exceed 0
+    labels = trained("an").labels("val", 2)
+    values = unobserved.predictive(labels, 0.0, min_count=400)  # all 40 * 10 exceed 0
     assert values["recall"] == 1 and values["ppv"] == pytest.approx(1 - values["guess"])
-    assert np.isnan(finding.predictive(plain, 2, 0.0, min_count=401)["ppv"])
+    assert np.isnan(unobserved.predictive(labels, 0.0, min_count=401)["ppv"])
 
 
 def test_pseudo_labels(trained):
     apl = trained("em_apl", warmup=1, theta=0.5)
-    negatives, best = finding.pseudo_labels(apl, "negative")
+    negatives, best = unobserved.pseudo_labels(apl, "negative")
     if apl.summary["best_epoch"] == 2:
-        unobserved = (apl.observed("train") == 0).sum(0)
-        assert negatives.given == (unobserved // 2).sum()
+        hidden = (apl.labels("train").observed == 0).sum(0)
+        assert negatives.found == (hidden // 2).sum()
     assert best == 1 and negatives.chance > 0.9
-    positives, ceiling = finding.pseudo_labels(apl, "highest", share=0.2)
-    assert positives.accuracy <= ceiling < 1  # a fifth is more than there are positives
+    positives, ceiling = unobserved.pseudo_labels(apl, "highest", share=0.2)
+    assert positives.precision <= ceiling < 1  # a fifth is more than there are positives
     watched = trained("splc", watched=True, tau=0.3)
-    corrected, _ = finding.pseudo_labels(watched, "corrected")
-    assert corrected.given == finding.found(watched, 2, 0.3).found > 0
-    once, _ = finding.pseudo_labels(trained("pseudo_label"), "positive")
-    table = finding.accuracy_table({"a": [(corrected, 1.0)], "b": [(once, 1.0)]})
-    assert table["given"].tolist() == [corrected.given, once.given]
-    none = analysis.PseudoLabels(0, 0, 0.05)
-    assert finding.accuracy_table({"c": [(none, 0.5)]})["accuracy"].tolist() == ["none given"]
+    corrected, _ = unobserved.pseudo_labels(watched, "corrected")
+    assert corrected.found == unobserved.found(watched.labels("val", last_epoch(watched)), 0.3).found > 0
+    once, _ = unobserved.pseudo_labels(trained("pseudo_label"), "positive")
+    table = unobserved.accuracy_table({"a": [(corrected, 1.0)], "b": [(once, 1.0)]})
+    assert table["given"].tolist() == [corrected.found, once.found]
+    none = analysis.Identification(0, 0, 5, 100)
+    assert unobserved.accuracy_table({"c": [(none, 0.5)]})["accuracy"].tolist() == ["none given"]
     with pytest.raises(ValueError, match="unknown kind 'some'"):
-        finding.pseudo_labels(watched, "some")
+        unobserved.pseudo_labels(watched, "some")

@@ -9,20 +9,26 @@ import pytest
 
 from spml_core import metrics
 from spml_core.methods import names, preset
-from spml_core.studies import sweep as sweeps
-from spml_core.studies.sweep import (
+from spml_core.paths import locate
+from spml_core.studies import (
+    ablation_table,
     above,
+    all_runs,
     band,
-    curves,
+    class_ap,
+    class_gains,
     errorbars,
     final_values,
+    histories,
+    measured,
+    over_seeds,
     pairs,
-    published,
-    report,
+    printed_ablation,
     scores,
     searched,
     sweep,
 )
+from spml_core.studies.sweep import PUBLISHED
 
 SMALL = {"data": {"train": 60, "val": 40, "test": 30}, "epochs": 1}
 
@@ -55,7 +61,8 @@ def test_scores(found):
     run = found["an", 1][0]
     expected = metrics.f1_family(run.probs("test"), run.full("test"))
     assert scores(found, "OF1").iloc[0, 0] == pytest.approx(100 * expected.OF1, nan_ok=True)
-    with pytest.raises(ValueError, match=r"unknown metric 'F2': use mAP.*CF1"):
+    assert scores({"b": found["wan", 2], "a": found["an", 1]}).index.tolist() == ["b", "a"]
+    with pytest.raises(ValueError, match=r"unknown metric 'F2': use one of mAP.*CF1"):
         scores(found, "F2")
 
 
@@ -64,15 +71,43 @@ def test_without_a_test_split_validation_stands_in():
     assert scores({"a": [run]}).loc["a", 3] == 42
 
 
-def test_curves(found):
-    table = curves(found)
+def test_measured_is_what_the_metrics_say(found):
+    table = measured(found)
+    assert table.index.tolist() == [(*name, seed) for name in found for seed in (1, 0)]
+    assert list(table) == ["mAP", "CP", "CR", "CF1", "OP", "OR", "OF1"]
+    run = found["wan", 2][1]
+    assert table.loc[("wan", 2, 0), "mAP"] == pytest.approx(run.summary["test_map"])
+    family = metrics.f1_family(run.labels("test").probs, run.labels("test").full)
+    assert table.loc[("wan", 2, 0), "CF1"] == pytest.approx(100 * family.CF1)
+    classes = class_ap(found)
+    np.testing.assert_allclose(classes.mean(axis=1), table["mAP"])
+    assert classes.columns.tolist() == run.classes
+    assert len(all_runs(found)) == 8
+
+
+def test_gains_are_over_the_baseline_of_the_same_seed(found):
+    runs = {"an": found["an", 1], "wan": found["wan", 2]}
+    table = class_gains(runs, "an")
+    assert set(table.setting) == {"wan"} and len(table) == 2 * 10
+    difference = runs["wan"][0].summary["test_map"] - runs["an"][0].summary["test_map"]
+    assert table[table.seed == 1].gain.mean() == pytest.approx(difference)
+
+
+def test_over_seeds():
+    table = pd.DataFrame({0: [1.0, 5.0, np.nan], 1: [3.0, 5.0, 1.0]}, index=["an", "gr", "em"])
+    assert over_seeds(table).to_dict() == {"an": "2.0 ± 1.4", "gr": "5.0 ± 0.0", "em": "--"}
+    assert over_seeds(table[[1]], 2)["em"] == "1.00"
+
+
+def test_histories(found):
+    table = histories(found)
     assert table.groupby(["setting", "seed"]).epoch.agg(list).map(lambda epochs: epochs == [0, 1]).all()
     assert len(table) == 4 * 2 * 2 and table.val_map.notna().all()
 
 
-def test_report(found):
+def test_ablation_table(found):
     named = {"A: AN": found["an", 1], "ours": found["wan", 2]}
-    table, highest = report(named, "LASD Table 3", {"VOC": {}}, ["mAP"])
+    table, highest = ablation_table(named, "LASD Table 3", {"VOC": {}}, ["mAP"])
     assert list(table.columns) == ["setting", "mAP", "mAP, VOC"] and table.shape == highest.shape
     assert table["mAP, VOC"].tolist()[0] == 85.89 and np.isnan(table["mAP, VOC"][1])
     means = scores(named).mean(axis=1)
@@ -97,17 +132,17 @@ def test_a_wrong_setting_is_an_error_before_any_training(tmp_path):
 
 
 def test_published():
-    table = published("GR Table 3", dataset="coco2014")
+    table = printed_ablation("GR Table 3", dataset="coco2014")
     assert len(table) == 9 and table.value.max() == 73.17
-    assert published("LASD Table 3").row.str[0].tolist() == list("ABCD")
-    with pytest.raises(ValueError, match=r"no table 'GR Table 9'.*GR Table 3"):
-        published("GR Table 9")
-    with pytest.raises(ValueError, match="no row with dataset = 'nuswide'"):
-        published("GR Table 3", dataset="nuswide")
+    assert printed_ablation("LASD Table 3").row.str[0].tolist() == list("ABCD")
+    with pytest.raises(ValueError, match=r"no row of 'GR Table 9'; sources: .*GR Table 3"):
+        printed_ablation("GR Table 9")
+    with pytest.raises(ValueError, match="no row of 'GR Table 3', dataset = 'nuswide'"):
+        printed_ablation("GR Table 3", dataset="nuswide")
 
 
 def test_every_published_row_is_a_number_of_its_own():
-    table = pd.read_csv(sweeps.locate(sweeps.PUBLISHED))
+    table = pd.read_csv(locate(PUBLISHED))
     assert table.value.between(1, 100).all()
     assert not table.duplicated(["source", "row", "setting", "dataset", "metric"]).any()
     backbones = table[table.source.isin(["Hill Table IX", "EM Table 2"])]

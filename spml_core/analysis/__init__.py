@@ -6,21 +6,16 @@ from spml_core.analysis.correlation import Cooccurrence, cooccurrence
 from spml_core.analysis.distances import (
     histogram,
     logit_density,
-    missing_logits,
     wasserstein,
-    wasserstein_by_class,
     wasserstein_missing,
 )
-from spml_core.analysis.groups import GROUPS, class_gain, group_means
+from spml_core.analysis.groups import GROUPS, group_means
 from spml_core.analysis.identification import (
     Identification,
-    PredictiveValues,
-    PseudoLabels,
     highest,
     identification,
     identification_curve,
     predictive_values,
-    pseudo_label_accuracy,
 )
 from spml_core.analysis.khat import (
     KHatFit,
@@ -31,47 +26,13 @@ from spml_core.analysis.khat import (
     k_hat_logistic,
     slope_test,
 )
-from spml_core.analysis.missing import missing_scores, or_undefined
-from spml_core.analysis.ranking import Difference, Ranking, critical_difference, paired_difference, rank
+from spml_core.analysis.missing import or_undefined
+from spml_core.analysis.ranking import Ranking, critical_difference, paired_difference, rank
 
 __all__ = [
-    "GROUPS",
-    "Buckets",
-    "Cooccurrence",
-    "Difference",
-    "Identification",
-    "KHatFit",
-    "PredictiveValues",
-    "PseudoLabels",
-    "Ranking",
-    "Reliability",
-    "SlopeTest",
-    "bucket_false_negatives",
-    "class_gain",
-    "classwise_ece",
-    "cooccurrence",
-    "critical_difference",
-    "fit_k_hat",
-    "fit_k_hat_to_buckets",
-    "group_means",
-    "highest",
-    "histogram",
-    "identification",
-    "identification_curve",
-    "k_hat_from_annotation_rate",
-    "k_hat_logistic",
-    "logit_density",
-    "missing_logits",
-    "missing_scores",
-    "or_undefined",
-    "paired_difference",
-    "predictive_values",
-    "pseudo_label_accuracy",
-    "rank",
-    "reliability",
-    "slope_test",
-    "wasserstein",
-    "wasserstein_by_class",
-    "wasserstein_missing",
-    "wilson",
-]
+    "GROUPS", "Buckets", "Cooccurrence", "Identification", "KHatFit", "Ranking", "Reliability", "SlopeTest",
+    "bucket_false_negatives", "classwise_ece", "cooccurrence", "critical_difference", "fit_k_hat",
+    "fit_k_hat_to_buckets", "group_means", "highest", "histogram", "identification", "identification_curve",
+    "k_hat_from_annotation_rate", "k_hat_logistic", "logit_density", "or_undefined", "paired_difference",
+    "predictive_values", "rank", "reliability", "slope_test", "wasserstein", "wasserstein_missing", "wilson",
+]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,17 +78,33 @@ def bucket_false_negatives(
             truth of a missing label is neither 1 nor 0, or `num_bins`, `bounds` or `confidence` is out of range.
     """
     edges = shared_edges(num_bins, bounds)
-    missing, false_negatives, total = np.zeros((3, num_bins))
-    for p, positive in missing_blocks(probs, observed, full, known):
-        index = bin_index(p, edges)
-        missing += np.bincount(index, minlength=num_bins)
-        false_negatives += np.bincount(index, positive, minlength=num_bins)
-        total += np.bincount(index, p, minlength=num_bins)
+    missing, false_negatives, mean_prob, _ = bin_counts(missing_blocks(probs, observed, full, known), edges)
     with np.errstate(invalid="ignore"):
-        ratio, mean_prob = false_negatives / missing, total / missing
-    low, high = wilson(false_negatives, missing, confidence)
-    counts = missing.astype(int), false_negatives.astype(int)
-    return Buckets(edges[:-1], edges[1:], mean_prob, *counts, ratio, low, high, min_count)
+        ratio = false_negatives / missing
+    interval = wilson(false_negatives, missing, confidence)
+    return Buckets(edges[:-1], edges[1:], mean_prob, missing, false_negatives, ratio, *interval, min_count)
+
+
+def bin_counts(
+    blocks: Iterable[tuple[np.ndarray, np.ndarray]], edges: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Return of each bin how many labels it holds, how many of them are positive and their mean p; and the Brier score.
+
+    Own code, since `np.histogram` and `scipy.stats.binned_statistic` would sort or bin all scores anew for each number.
+
+    Args:
+        blocks: (p, whether positive) of the labels, as of `missing_blocks`.
+    """
+    count, positives = np.zeros((2, len(edges) - 1), int)
+    total, square = np.zeros(len(count)), 0.0
+    for p, positive in blocks:
+        index = bin_index(p, edges)
+        count += np.bincount(index, minlength=len(count))
+        positives += np.bincount(index[positive], minlength=len(count))
+        total += np.bincount(index, p, minlength=len(count))
+        square += ((p - positive) ** 2).sum()
+    with np.errstate(invalid="ignore"):
+        return count, positives, total / count, float(np.divide(square, count.sum()))
 
 
 def wilson(successes, trials, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:

@@ -7,57 +7,41 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from spml_core.analysis.buckets import bin_index, shared_edges, wilson
-from spml_core.analysis.missing import BLOCK, check_probs
+from spml_core.analysis.buckets import bin_counts, shared_edges, wilson
+from spml_core.analysis.missing import BLOCK, check_probs, missing_blocks
 
 BINNINGS = ("equal_width", "equal_mass")
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """A reliability curve; one entry a bin.
+    """A reliability curve.
 
     Attributes:
-        low, high: edges of the bin.
-        count: how many labels fall into it.
-        mean_prob: their mean p, NaN where empty.
-        frequency: share of positives among them, NaN where empty.
-        frequency_low, frequency_high: its Wilson interval, (0, 1) where empty.
+        bins: one row per bin: low, high (its edges), count (how many labels fall into it), mean_prob (their mean p),
+            frequency (share of positives among them; both NaN where empty), frequency_low, frequency_high (its Wilson
+            interval, (0, 1) where empty), sparse (too few labels to read the frequency).
         brier: mean of (p - y)^2 over all labels; NaN without any.
-        min_count: bins with fewer labels are `sparse`.
     """
 
-    low: np.ndarray
-    high: np.ndarray
-    count: np.ndarray
-    mean_prob: np.ndarray
-    frequency: np.ndarray
-    frequency_low: np.ndarray
-    frequency_high: np.ndarray
+    bins: pd.DataFrame
     brier: float
-    min_count: int = 0
 
     @property
-    def sparse(self) -> np.ndarray:
-        """(bins,) bool: too few labels to read the frequency."""
-        return self.count < self.min_count
+    def gaps(self) -> pd.Series:
+        """|frequency - mean_prob| of each bin; NaN where empty."""
+        return (self.bins["frequency"] - self.bins["mean_prob"]).abs()
 
     @property
     def ece(self) -> float:
-        """Expected calibration error: mean of |frequency - mean_prob| over labels (Naeini et al., 2015)."""
-        gap = np.nan_to_num(np.abs(self.frequency - self.mean_prob))
-        return float(gap @ self.count / self.count.sum()) if self.count.sum() else float("nan")
+        """Expected calibration error: mean of the gaps over labels (Naeini et al., 2015); NaN without any."""
+        count = self.bins["count"]
+        return float((self.gaps * count).sum() / count.sum()) if count.any() else float("nan")
 
     @property
     def mce(self) -> float:
-        """Largest |frequency - mean_prob| of a bin that is neither empty nor sparse; NaN if there is none."""
-        gap = np.abs(self.frequency - self.mean_prob)[~self.sparse & (self.count > 0)]
-        return float(gap.max()) if len(gap) else float("nan")
-
-    def frame(self) -> pd.DataFrame:
-        """The same as a table, a row a bin."""
-        table = pd.DataFrame({k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)})
-        return table.assign(sparse=self.sparse)
+        """Largest gap of a bin that is neither empty nor sparse; NaN if there is none."""
+        return float(self.gaps[~self.bins["sparse"]].max())
 
 
 def reliability(
@@ -87,39 +71,19 @@ def reliability(
     if binning not in BINNINGS:
         raise ValueError(f"unknown binning {binning!r}: use one of {', '.join(BINNINGS)}")
     edges = shared_edges(num_bins)
-    probs, full = np.asarray(probs), np.asarray(full)
-    mask = None if evaluated is None else np.asarray(evaluated, bool)
-    if probs.shape != full.shape or (mask is not None and mask.shape != full.shape):
-        raise ValueError(
-            f"probs {probs.shape}, full {full.shape}{'' if mask is None else f', evaluated {mask.shape}'}: one shape"
-        )
-    probs, full, mask = (None if a is None else a.reshape(-1) for a in (probs, full, mask))
+    probs, full, *mask = (np.asarray(a) for a in (probs, full, evaluated) if a is not None)
+    if any(array.shape != probs.shape for array in (full, *mask)):
+        shapes = f"full {full.shape}" + "".join(f", evaluated {each.shape}" for each in mask)
+        raise ValueError(f"probs {probs.shape}, {shapes}: they must have one shape")
     if binning == "equal_mass":
-        edges = _equal_mass(probs, mask, num_bins)
-    count, total, positives = np.zeros((3, len(edges) - 1))
-    square = 0.0
-    for start in range(0, len(probs), BLOCK):
-        part = slice(start, start + BLOCK)
-        p, y = probs[part], full[part]
-        if mask is not None:
-            p, y = p[mask[part]], y[mask[part]]
-        p = check_probs(p)
-        wrong = y[(y != 0) & (y != 1)]
-        if wrong.size:
-            raise ValueError(
-                f"labels must be 1 or 0, found {wrong[0]}: leave unknown ones out by `evaluated`"
-            )
-        index = bin_index(p, edges)
-        count += np.bincount(index, minlength=len(count))
-        total += np.bincount(index, p, minlength=len(count))
-        positives += np.bincount(index, y, minlength=len(count))
-        square += ((p - y) ** 2).sum()
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean_prob, frequency, brier = total / count, positives / count, float(np.divide(square, count.sum()))
-    interval = wilson(positives, count, confidence)
-    return Reliability(
-        edges[:-1], edges[1:], count.astype(int), mean_prob, frequency, *interval, brier, min_count
-    )
+        edges = _equal_mass(probs, *mask, num_bins=num_bins)
+    nothing = np.broadcast_to(np.int8(0), probs.shape)  # as if no label had been observed
+    blocks = missing_blocks(*(a if a.ndim == 2 else a.reshape(-1, 1) for a in (probs, nothing, full, *mask)))
+    count, positives, mean_prob, brier = bin_counts(blocks, edges)
+    bins = pd.DataFrame({"low": edges[:-1], "high": edges[1:], "count": count, "mean_prob": mean_prob})
+    bins["frequency"] = positives / bins["count"]
+    bins["frequency_low"], bins["frequency_high"] = wilson(positives, count, confidence)
+    return Reliability(bins.assign(sparse=count < min_count), brier)
 
 
 def classwise_ece(
@@ -132,9 +96,11 @@ def classwise_ece(
     return np.array([reliability(p, y, num_bins, binning, m).ece for p, y, m in by_class])
 
 
-def _equal_mass(probs: np.ndarray, mask: np.ndarray | None, num_bins: int) -> np.ndarray:
-    step = max(len(probs) // BLOCK, 1)
-    sample = probs[::step] if mask is None else probs[::step][mask[::step]]
+def _equal_mass(probs: np.ndarray, mask: np.ndarray | None = None, *, num_bins: int) -> np.ndarray:
+    some = slice(None, None, max(probs.size // BLOCK, 1))
+    sample = probs.reshape(-1)[some]
+    if mask is not None:
+        sample = sample[mask.reshape(-1)[some]]
     if not len(sample):
         return np.array([0.0, 1.0])
     inner = np.quantile(check_probs(sample), np.linspace(0, 1, num_bins + 1)[1:-1])

@@ -30,26 +30,9 @@ def k_hat_logistic(p, w: float, b: float):
     return expit(w * np.asarray(p, float) + b)
 
 
-def fit_k_hat(probs, observed, full) -> tuple[float, float]:
-    """Fit GR's logistic k(p) = sigmoid(w p + b) (Eq. 7) to what is truly missing, by maximum likelihood.
-
-    Args as in `bucket_false_negatives`; every missing label counts once, so no binning enters.
-
-    Returns:
-        (w, b).
-
-    Raises:
-        ValueError: the missing labels hold no positive or no negative, or one value of p divides the two, so that no
-            finite curve fits.
-    """
-    p, positive = missing_labels(probs, observed, full)
-    _check_fits(p[positive], p[~positive], int(positive.sum()), len(positive))
-    return _logistic(p, positive)
-
-
 @dataclass(frozen=True)
 class KHatFit:
-    """GR's logistic k(p) = sigmoid(w p + b), fitted to measured buckets; call it with p.
+    """GR's logistic k(p) = sigmoid(w p + b), fitted to what is truly missing; call it with p.
 
     Attributes:
         w, b: slope and offset.
@@ -80,38 +63,50 @@ class KHatFit:
         return expit(centre - half), expit(centre + half)
 
 
+def fit_k_hat(probs, observed, full, known=None) -> KHatFit:
+    """Fit GR's logistic k(p) = sigmoid(w p + b) (Eq. 7) to what is truly missing, by maximum likelihood.
+
+    Args as in `bucket_false_negatives`; every missing label counts once, so no binning enters.
+
+    Raises:
+        ValueError: the missing labels hold no positive or no negative, or one value of p divides the two, so that no
+            finite curve fits.
+    """
+    p, positive = missing_labels(probs, observed, full, known)
+    return _fit(p, positive.astype(int), np.ones(len(p), int))
+
+
 def fit_k_hat_to_buckets(buckets: Buckets) -> KHatFit:
     """Fit GR's logistic k(p) (Eq. 7) to measured buckets, each weighted by its missing labels, at its mean p.
 
-    Nearly the fit of `fit_k_hat` when bins are narrow, in the memory of the bins, and with standard errors.
+    Nearly the fit of `fit_k_hat` when bins are narrow, in the memory of the bins.
 
     Raises:
-        ValueError: the missing labels hold no positive or no negative, or one value of p divides the two.
+        ValueError: as `fit_k_hat`.
     """
     used = buckets.missing > 0
-    p, n, fn = buckets.mean_prob[used], buckets.missing[used], buckets.false_negatives[used]
-    _check_fits(p[fn > 0], p[fn < n], int(fn.sum()), int(n.sum()))
-    label, weight = np.repeat([1, 0], len(p)), np.append(fn, n - fn)
-    w, b = _logistic(np.tile(p, 2), label, weight)
-    k = k_hat_logistic(p, w, b)
-    design = np.stack([p, np.ones_like(p)], 1)
-    information = design.T @ (design * (n * k * (1 - k))[:, None])
-    return KHatFit(w, b, np.linalg.inv(information), int(n.sum()))
+    return _fit(buckets.mean_prob[used], buckets.false_negatives[used], buckets.missing[used])
 
 
-def _check_fits(positives: np.ndarray, negatives: np.ndarray, number: int, of: int) -> None:
-    """Raise ValueError where no finite curve fits; p of positive and of negative missing labels, and their numbers."""
-    if not 0 < number < of:
-        raise ValueError(f"{number} of {of} missing labels are positive: no logistic fits")
-    if positives.min() >= negatives.max() or positives.max() <= negatives.min():
+def _fit(p: np.ndarray, positives: np.ndarray, number: np.ndarray) -> KHatFit:
+    """Fit to groups of missing labels, each of `number` labels at one p, some of them positive."""
+    negatives, total = number - positives, int(number.sum())
+    if not 0 < positives.sum() < total:
+        raise ValueError(f"{positives.sum()} of {total} missing labels are positive: no logistic fits")
+    of_positives, of_negatives = p[positives > 0], p[negatives > 0]
+    if of_positives.min() >= of_negatives.max() or of_positives.max() <= of_negatives.min():
         raise ValueError(
             "one value of p divides all positive from all negative missing labels: no finite w fits"
         )
-
-
-def _logistic(p: np.ndarray, label: np.ndarray, weight: np.ndarray | None = None) -> tuple[float, float]:
-    model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8).fit(p[:, None], label, weight)
-    return float(model.coef_[0, 0]), float(model.intercept_[0])
+    label = np.repeat([1, 0], [len(of_positives), len(of_negatives)])
+    weight = np.concatenate([positives[positives > 0], negatives[negatives > 0]])
+    model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8)
+    model.fit(np.concatenate([of_positives, of_negatives])[:, None], label, weight)
+    w, b = float(model.coef_[0, 0]), float(model.intercept_[0])
+    k = k_hat_logistic(p, w, b)
+    design = np.stack([p, np.ones_like(p)], 1)
+    information = design.T @ (design * (number * k * (1 - k))[:, None])
+    return KHatFit(w, b, np.linalg.inv(information), total)
 
 
 @dataclass(frozen=True)
@@ -132,7 +127,7 @@ class SlopeTest:
         return float((1 + (np.abs(self.null) >= abs(self.w)).sum()) / (1 + len(self.null)))
 
 
-def slope_test(probs, observed, full, permutations: int = 200, seed: int = 0) -> SlopeTest:
+def slope_test(probs, observed, full, known=None, *, permutations: int = 200, seed: int = 0) -> SlopeTest:
     """Permutation test of Assumption 1 of GR: before training, k(p) is constant.
 
     Before training p differs between classes far more than between images: the random head decides. The rows of the
@@ -145,11 +140,12 @@ def slope_test(probs, observed, full, permutations: int = 200, seed: int = 0) ->
     rng = np.random.default_rng(seed)
     probs = np.asarray(probs)
     shuffled = (probs[:, rng.permutation(probs.shape[1])] for _ in range(permutations))
-    return SlopeTest(_slope(probs, observed, full), np.array([_slope(q, observed, full) for q in shuffled]))
+    truth = observed, full, known
+    return SlopeTest(_slope(probs, *truth), np.array([_slope(q, *truth) for q in shuffled]))
 
 
-def _slope(probs, observed, full) -> float:
-    p, positive = missing_labels(probs, observed, full)
+def _slope(probs, observed, full, known) -> float:
+    p, positive = missing_labels(probs, observed, full, known)
     offset, rate = p - p.mean(), positive.mean()
     scale = (offset @ offset) * rate * (1 - rate)
     return float(offset @ (positive - rate) / scale) if scale else 0.0

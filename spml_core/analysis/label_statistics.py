@@ -22,23 +22,23 @@ def summary(full, observed=None, known=None) -> dict[str, float]:
     Raises:
         ValueError: shapes that differ, or no images.
     """
-    full, observed, known = _check(full, observed, known)
-    positives = (full == 1).sum()
+    table = per_class(full, np.zeros_like(full) if observed is None else observed, known)
+    full, total = np.asarray(full), table.drop(columns="class").sum()
+    known_labels = full.size if known is None else np.sum(known)
     counts = {
         "images": len(full),
-        "classes": full.shape[1],
-        "positives": int(positives),
-        "mean_positives": float(positives / len(full)),
-        "mean_negatives": float((known.sum() - positives) / len(full)),
+        "classes": len(table),
+        "positives": int(total["positives"]),
+        "mean_positives": total["positives"] / len(full),
+        "mean_negatives": (known_labels - total["positives"]) / len(full),
         "without_positive": int((~(full == 1).any(1)).sum()),
     }
     if observed is not None:
-        missing = (observed == 0) & known
-        shown = (observed == 1).sum()
+        missing = total["missing_positives"] + total["missing_negatives"]
         counts |= {
-            "observed": int(shown),
-            "mean_observed": float(shown / len(full)),
-            "false_negative_share": float((full[missing] == 1).mean()) if missing.any() else float("nan"),
+            "observed": int(total["observed_positives"]),
+            "mean_observed": total["observed_positives"] / len(full),
+            "false_negative_share": total["missing_positives"] / missing if missing else float("nan"),
         }
     return counts
 
@@ -59,7 +59,15 @@ def per_class(full, observed, known=None, classes=None) -> pd.DataFrame:
     Raises:
         ValueError: shapes that differ, or no images.
     """
-    full, observed, known = _check(full, observed, known)
+    full, observed = np.asarray(full), np.asarray(observed)
+    known = np.ones(full.shape, bool) if known is None else np.asarray(known, bool)
+    if full.ndim != 2 or not len(full):
+        raise ValueError(
+            f"full labels have shape {full.shape}; expected (images, classes), at least one image"
+        )
+    for name, array in (("observed", observed), ("known", known)):
+        if array.shape != full.shape:
+            raise ValueError(f"{name} has shape {array.shape}, full {full.shape}: a row an image in both")
     positive = full == 1
     missing = (observed == 0) & known
     table = pd.DataFrame(
@@ -88,17 +96,3 @@ def labels_per_image(full, most: int | None = None) -> np.ndarray:
     if most is not None:
         count = np.minimum(count, most)
     return np.bincount(count, minlength=0 if most is None else most + 1) / len(count)
-
-
-def _check(full, observed, known):
-    full = np.asarray(full)
-    if full.ndim != 2 or not len(full):
-        raise ValueError(
-            f"full labels have shape {full.shape}; expected (images, classes), at least one image"
-        )
-    known = np.ones(full.shape, bool) if known is None else np.asarray(known, bool)
-    observed = None if observed is None else np.asarray(observed)
-    for name, array in (("observed", observed), ("known", known)):
-        if array is not None and array.shape != full.shape:
-            raise ValueError(f"{name} has shape {array.shape}, full {full.shape}: a row an image in both")
-    return full, observed, known

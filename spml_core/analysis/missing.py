@@ -43,8 +43,8 @@ def missing_blocks(
         if unclear.any():
             row, column = np.argwhere(unclear)[0]
             raise ValueError(
-                f"truth of image {start + row}, class {column} is {truth[row, column]}: what is missing must be "
-                "known, 1 or 0"
+                f"truth of image {start + row}, class {column} is {truth[row, column]}: it must be 1 or 0, or marked "
+                "as not known"
             )
         yield values[missing], truth[missing] == 1
 
@@ -53,12 +53,6 @@ def missing_labels(scores, observed, full, known=None, *, probs: bool = True):
     """All of `missing_blocks` at once: (scores, whether truly positive), each (number of missing labels,)."""
     blocks = list(missing_blocks(scores, observed, full, known, probs=probs))
     return tuple(np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
-
-
-def missing_scores(probs, observed, full, known=None) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the missing labels that are truly positive, and of those truly negative. Args: `missing_blocks`."""
-    p, positive = missing_labels(probs, observed, full, known)
-    return p[positive], p[~positive]
 
 
 def or_undefined(value: float, n: int, spec: str = ".2f") -> str:

@@ -1,9 +1,9 @@
 """Methods side by side: the numbers of the papers' result tables, and the printed ones beside them.
 
-found = sweeps.sweep({m: (m, {}) for m in benchmark.names()}, seeds=[0, 1, 2])
-numbers = benchmark.measured(found)                    # a row a method and seed: mAP, CP, CR, CF1, OP, OR, OF1
-printed = benchmark.published("GR Table 2")            # a row a method, a column a data set
-benchmark.report({"": benchmark.beside(benchmark.cells(numbers[["mAP"]]), printed)})
+found = sweep({m: (m, {}) for m in comparison.names()}, seeds=[0, 1, 2])
+numbers = measured(found)                    # one row per method and seed: mAP, CP, CR, CF1, OP, OR, OF1
+printed = comparison.published("GR Table 2")           # one row per method, one column per data set
+comparison.report({"": comparison.beside(comparison.cells(numbers[["mAP"]]), printed)})
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from spml_core import metrics
 from spml_core.figures import palette
-from spml_core.figures.claims import Claim, mean_sd
+from spml_core.figures.claims import Claim
 from spml_core.methods import Method, get
 from spml_core.methods import names as registered
 from spml_core.methods.display import look_order
-from spml_core.paths import locate
 from spml_core.runs import Run
-from spml_core.studies import sweep as sweeps
+from spml_core.studies.sweep import over_seeds, pairs, printed_rows
 
 PUBLISHED = "data/published_results.csv"
-METRICS = ("mAP", "CP", "CR", "CF1", "OP", "OR", "OF1")
 # Rows that go by another name in a paper than with us, and rows of methods that are not registered.
 RENAMED = {
     ("gr_table2", "splc"): "fm_splc",  # Focal margin + SPLC; the paper calls it SPLC
@@ -71,57 +68,15 @@ def label(method: str) -> str:
     return OTHERS.get(method, palette.label(method))
 
 
-def measured(found: Mapping[Hashable, Iterable[Run]]) -> pd.DataFrame:
-    """A row a setting and seed, a column each of `METRICS`, in percent, on test (where there is none, on validation).
-
-    Precision, recall and F1 are taken at p > 0.5; CF1 is the mean of the classes' F1 (`metrics.f1_family`). OP is NaN
-    where nothing is predicted.
-
-    Args:
-        found: setting -> its runs, one a seed, as of `sweeps.sweep`.
-    """
-    rows = {}
-    for name, runs in found.items():
-        for run in runs:
-            scores, full, known = _tested(run)
-            family = metrics.f1_family(scores, full, kind="logit", evaluated=known).row()
-            mean = metrics.average_precision(scores, full, known).mean
-            every = {"mAP": mean} | family
-            rows[name, run.config["seed"]] = {metric: 100 * every[metric] for metric in METRICS}
-    return _by_setting_and_seed(rows)
-
-
-def class_ap(found: Mapping[Hashable, Iterable[Run]]) -> pd.DataFrame:
-    """A row a setting and seed, a column a class: average precision in percent, NaN where a class has no positive."""
-    rows = {}
-    for name, runs in found.items():
-        for run in runs:
-            values = 100 * metrics.average_precision(*_tested(run)).per_class
-            rows[name, run.config["seed"]] = dict(zip(run.classes, values, strict=True))
-    return _by_setting_and_seed(rows)
-
-
-def _tested(run: Run):
-    split = "val" if run.summary["test_map"] is None else "test"
-    return run.logits(split), run.full(split), run.known(split)
-
-
-def _by_setting_and_seed(rows: dict) -> pd.DataFrame:
-    index = pd.MultiIndex.from_tuples(
-        [(*name, seed) if isinstance(name, tuple) else (name, seed) for name, seed in rows]
-    )
-    return pd.DataFrame(list(rows.values()), index=index.set_names("seed", level=-1))
-
-
-def cells(numbers: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
-    """ "96.3 ± 0.7" of each setting and column; "--" where a seed has no value.
+def cells(numbers: pd.DataFrame) -> pd.DataFrame:
+    """Return "96.3 ± 0.7" for each setting and column; "--" where a seed has no value.
 
     Args:
         numbers: of `measured` or `class_ap`.
     """
-    settings = list(range(numbers.index.nlevels - 1))
-    text = lambda values: "--" if values.isna().any() else mean_sd(values.tolist(), digits)  # noqa: E731
-    return numbers.groupby(level=settings, sort=False).agg(text)
+    return pd.DataFrame(
+        {name: over_seeds(values.unstack("seed", sort=False)) for name, values in numbers.items()}
+    )
 
 
 def published(source: str, columns: str = "dataset", value: str = "text", **where) -> pd.DataFrame:
@@ -139,14 +94,7 @@ def published(source: str, columns: str = "dataset", value: str = "text", **wher
     Raises:
         ValueError: nothing is printed there.
     """
-    table = pd.read_csv(locate(PUBLISHED))
-    wanted = source.lower().replace(" table ", "_table")
-    rows = table[table["source"] == wanted]
-    for column, values in where.items():
-        rows = rows[rows[column].isin([values] if isinstance(values, str) else values)]
-    if rows.empty:
-        known = ", ".join(table["source"].unique())
-        raise ValueError(f"{PUBLISHED} has nothing of {source!r} ({wanted}) where {where}; sources: {known}")
+    rows = printed_rows(PUBLISHED, source.lower().replace(" table ", "_table"), where)
     rows = rows.assign(method=[_ours(*row) for row in rows[["source", "loss", "labels"]].to_numpy()])
     if value == "text":
         spread = rows["std"].map(lambda sd: "" if np.isnan(sd) else f" ± {sd:.2f}")
@@ -255,17 +203,18 @@ def labels_left(found: Mapping[tuple, Iterable[Run]]) -> pd.Series:
     shares: dict[Hashable, list[float]] = {}
     for (first, *_), runs in found.items():
         for run in runs:
-            share = (run.observed("train") == 1).sum() / (run.full("train") == 1).sum()
-            shares.setdefault(first, []).append(100 * float(share))
+            labels = run.labels("train")
+            share = 100 * (labels.observed == 1).sum() / (labels.full == 1).sum()
+            shares.setdefault(first, []).append(float(share))
     return pd.Series({first: np.mean(values) for first, values in shares.items()})
 
 
 def ordered(text: str, table: pd.DataFrame, better: Iterable[tuple], source: str = "") -> list[Claim]:
-    """`sweeps.pairs` of those pairs whose methods are both there, as a list: empty if there are none.
+    """`sweep.pairs` of those pairs whose methods are both there, as a list: empty if there are none.
 
     Args:
         table: a row a setting, a column a seed.
         better: (higher, lower) names of rows.
     """
     there = [pair for pair in better if all(name in table.index for name in pair)]
-    return [sweeps.pairs(text, table, there, source)] if there else []
+    return [pairs(text, table, there, source)] if there else []

@@ -2,42 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 import pandas as pd
 
-from spml_core.runs import Run
+from spml_core.runs import Labels, Run
+
+
+def last_epoch(run: Run) -> int:
+    """Return the number of the last epoch that was trained; the best one may lie before it."""
+    return int(run.history["epoch"].max())
 
 
 def every_epoch(
-    runs: Mapping[tuple[str, int], Run], measure: Callable[[Run, int], Mapping | pd.DataFrame]
+    found: Mapping[Hashable, Iterable[Run]],
+    measure: Callable[[Labels], Mapping | pd.DataFrame],
+    *,
+    only_last: bool = False,
 ) -> pd.DataFrame:
-    """Columns setting, seed, epoch, and those of `measure(run, epoch)`: a row, or a table with several.
+    """Return the columns setting, seed, epoch and those of `measure(labels)`: one row, or a table with several.
 
     Args:
-        runs: by (setting, seed). All epochs that a run kept are measured, from 0 = before training.
+        found: setting -> its runs, as of `sweep`.
+        measure: of the validation labels after an epoch (`Run.labels`). All epochs that a run kept are measured, from
+            0 = before training.
+        only_last: measure the last epoch alone.
     """
     tables = []
-    for (setting, seed), run in runs.items():
-        for epoch in run.history["epoch"]:
-            found = measure(run, int(epoch))
-            table = found if isinstance(found, pd.DataFrame) else pd.DataFrame([found])
-            where = {"setting": setting, "seed": seed, "epoch": int(epoch)}
-            tables.append(pd.DataFrame(where, index=table.index).join(table))
+    for setting, runs in found.items():
+        for run in runs:
+            for epoch in range(last_epoch(run) if only_last else 0, last_epoch(run) + 1):
+                result = measure(run.labels("val", epoch))
+                table = result if isinstance(result, pd.DataFrame) else pd.DataFrame([result])
+                where = {"setting": setting, "seed": run.config["seed"], "epoch": epoch}
+                tables.append(pd.DataFrame(where, index=table.index).join(table))
     return pd.concat(tables, ignore_index=True)
 
 
+def histories(found: Mapping[Hashable, Iterable[Run]]) -> pd.DataFrame:
+    """Return the validation mAP of every epoch: columns setting, seed, epoch, val_map; epoch 0 is before training."""
+    rows = [
+        run.history[["epoch", "val_map"]].assign(setting=str(name), seed=run.config["seed"])
+        for name, runs in found.items()
+        for run in runs
+    ]
+    return pd.concat(rows, ignore_index=True)[["setting", "seed", "epoch", "val_map"]]
+
+
 def by_seed(table: pd.DataFrame, value: str, **chosen) -> pd.DataFrame:
-    """A row an epoch, a column a seed: `value` where the columns named in `chosen` have these values."""
+    """Return one row per epoch and one column per seed: `value` where the columns in `chosen` have these values."""
     for column, wanted in chosen.items():
         table = table[table[column] == wanted]
     return table.pivot(index="epoch", columns="seed", values=value)
 
 
-def draw(ax, table: pd.DataFrame, **look) -> None:
-    """The mean over the seeds of a table of `by_seed`, in a band from the lowest to the highest seed."""
-    (line,) = ax.plot(table.mean(axis=1), ms=2.5, **look)
-    ax.fill_between(
-        table.index, table.min(axis=1), table.max(axis=1), color=line.get_color(), alpha=0.2, lw=0
-    )
-    ax.locator_params(axis="x", integer=True)
+def band(ax, table: pd.DataFrame, **look) -> None:
+    """Draw a table with one column per seed: the mean, in a band from the lowest to the highest, against the index."""
+    (line,) = ax.plot(table.mean(axis=1), **{"ms": 2.5} | look)
+    low, high = table.min(axis=1), table.max(axis=1)
+    ax.fill_between(table.index, low, high, color=line.get_color(), alpha=0.2, lw=0)
+    if pd.api.types.is_integer_dtype(table.index):
+        ax.locator_params(axis="x", integer=True)

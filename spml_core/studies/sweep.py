@@ -1,8 +1,8 @@
-"""Named settings of methods, each trained once a seed: what ablations and parameter studies are made of.
+"""Named settings of methods, each trained once with every seed: what ablations and parameter studies are made of.
 
 settings = {"GR": ("gr", {}), "without v": ("gr", {"sigma": 1e6})}
 found = sweep(settings, seeds=[0, 1, 2], runs_dir="runs", dataset="digits", epochs=6)
-scores(found)      # a row a setting, a column a seed: test mAP in percent
+scores(found)      # one row per setting, one column per seed: test mAP in percent
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from spml_core.figures.claims import Claim, doubt, mean_sd
 from spml_core.paths import locate
 from spml_core.runs import Experiment, Run, run_all
 
+METRICS = ("mAP", "CP", "CR", "CF1", "OP", "OR", "OF1")
 SHOWN = 3  # differences in the evidence of a claim of more than four
 PUBLISHED = "data/published_ablations.csv"
 
@@ -28,7 +29,7 @@ PUBLISHED = "data/published_ablations.csv"
 def sweep(
     settings: Mapping[Hashable, tuple], seeds: Iterable[int], runs_dir: str | Path = "runs", **fields
 ) -> dict[Hashable, list[Run]]:
-    """Train each setting with each seed, or load what is there.
+    """Train each setting with every seed, or load what is there.
 
     Args:
         settings: name -> (method, params), or (method, params, further fields of `Experiment`) where a setting
@@ -50,67 +51,113 @@ def sweep(
     return {name: list(itertools.islice(runs, len(seeds))) for name in settings}
 
 
-def scores(found: Mapping[Hashable, Iterable[Run]], metric: str = "mAP") -> pd.DataFrame:
-    """A row a setting, a column a seed, in percent, on the test split (where there is none, on validation).
+def all_runs(found: Mapping[Hashable, Iterable[Run]]) -> list[Run]:
+    """Return the runs of all settings in one list, e.g. for `figures.context`."""
+    return [run for runs in found.values() for run in runs]
+
+
+def scored_split(run: Run) -> str:
+    """Return "test", or "val" for a data set without a test split, where validation stands in."""
+    return "val" if run.summary["test_map"] is None else "test"
+
+
+def measured(found: Mapping[Hashable, Iterable[Run]], names: Iterable[str] = METRICS) -> pd.DataFrame:
+    """Return one row per setting and seed and one column per metric, in percent, on the test split (else validation).
+
+    Precision, recall and F1 are taken at p > 0.5; CF1 is the mean of the classes' F1 (`metrics.f1_family`). OP is NaN
+    where nothing is predicted.
 
     Args:
-        metric: "mAP"; "CF1" or "OF1" at p > 0.5 (`metrics.f1_family`); or "val mAP", on validation in any case.
+        found: setting -> its runs, one per seed, as of `sweep`.
+        names: "mAP", one of the F1 family, or "val mAP", which is of validation in any case.
     """
-    rows = {name: {run.config["seed"]: _score(run, metric) for run in runs} for name, runs in found.items()}
-    index = list(rows)
-    if index and all(isinstance(name, tuple) for name in index):
-        index = pd.MultiIndex.from_tuples(index)
+    names = list(names)
+    return _by_setting_and_seed(found, lambda run: _measures(run, names))
+
+
+def _measures(run: Run, names: list[str]) -> dict[str, float]:
+    summary = run.summary
+    known = {"mAP": summary[f"{scored_split(run)}_map"], "val mAP": summary["val_map"]}
+    if set(names) - set(known):
+        labels = run.labels(scored_split(run))
+        family = metrics.f1_family(labels.logits, labels.full, kind="logit", evaluated=labels.known)
+        known |= {name: 100 * value for name, value in family.row().items()}
+    if wrong := [name for name in names if name not in known]:
+        raise ValueError(f"unknown metric {wrong[0]!r}: use one of {', '.join(known)}")
+    return {name: known[name] for name in names}
+
+
+def scores(found: Mapping[Hashable, Iterable[Run]], metric: str = "mAP") -> pd.DataFrame:
+    """Return one row per setting and one column per seed: a metric of `measured`."""
+    return measured(found, [metric])[metric].unstack("seed", sort=False)
+
+
+def class_ap(found: Mapping[Hashable, Iterable[Run]]) -> pd.DataFrame:
+    """Return one row per setting and seed and one column per class: average precision in percent, NaN where undefined.
+
+    On the split of `measured`; a class is undefined where it has no positive.
+    """
+
+    def measure(run: Run) -> dict[str, float]:
+        labels = run.labels(scored_split(run))
+        values = metrics.average_precision(labels.logits, labels.full, labels.known).per_class
+        return dict(zip(run.classes, 100 * values, strict=True))
+
+    return _by_setting_and_seed(found, measure)
+
+
+def class_gains(found: Mapping[str, Iterable[Run]], baseline: str) -> pd.DataFrame:
+    """Return the gains in AP over a baseline of the same seed, class by class (EM Fig. 4c), in percentage points.
+
+    Returns:
+        One row per setting, seed and class: setting, seed, class, baseline, ap, gain; NaN where a class is undefined.
+    """
+    ap = class_ap(found).rename_axis(index=["setting", "seed"], columns="class")
+    base = ap.loc[baseline].reindex(ap.index, level="seed")
+    table = pd.DataFrame({"baseline": base.stack(), "ap": ap.stack()}).drop(baseline)
+    return table.assign(gain=table["ap"] - table["baseline"]).reset_index()
+
+
+def _by_setting_and_seed(found: Mapping[Hashable, Iterable[Run]], measure) -> pd.DataFrame:
+    rows = {}
+    for name, runs in found.items():
+        for run in runs:
+            rows[*(name if isinstance(name, tuple) else (name,)), run.config["seed"]] = measure(run)
+    index = pd.MultiIndex.from_tuples(rows).set_names("seed", level=-1)
     return pd.DataFrame(list(rows.values()), index=index, dtype=float)
 
 
-def _score(run: Run, metric: str) -> float:
-    tested = run.summary["test_map"] is not None
-    if metric == "mAP" and tested:
-        return run.summary["test_map"]
-    if metric in ("mAP", "val mAP"):
-        return run.summary["val_map"]
-    split = "test" if tested else "val"
-    family = metrics.f1_family(run.logits(split), run.full(split), kind="logit").row()
-    if metric not in family:
-        raise ValueError(f"unknown metric {metric!r}: use mAP, val mAP or one of {', '.join(family)}")
-    return 100 * family[metric]
+def over_seeds(table: pd.DataFrame, digits: int = 1) -> pd.Series:
+    """Return "96.3 ± 0.7" for each row of a table with one column per seed; "--" where a seed has no value."""
+    text = lambda row: "--" if row.isna().any() else mean_sd(row.tolist(), digits)  # noqa: E731
+    return table.apply(text, axis=1)
 
 
-def curves(found: Mapping[Hashable, Iterable[Run]]) -> pd.DataFrame:
-    """Validation mAP of every epoch: columns setting, seed, epoch, val_map; epoch 0 is before training."""
-    rows = [
-        run.history[["epoch", "val_map"]].assign(setting=str(name), seed=run.config["seed"])
-        for name, runs in found.items()
-        for run in runs
-    ]
-    return pd.concat(rows, ignore_index=True)[["setting", "seed", "epoch", "val_map"]]
-
-
-def report(
+def ablation_table(
     found: Mapping[str, Iterable[Run]],
     source: str,
     printed: Mapping[str, Mapping[str, str]],
     names: Iterable[str] = ("mAP",),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """An ablation beside the one a paper prints, for `save_table`: the table, and the highest cell of each column.
+    """Return an ablation beside the one a paper prints, for `save_table`, and the highest cell of each column.
 
     Args:
-        source: a table of `published`, whose rows are called like the settings.
+        source: a table of `printed_ablation`, whose rows are called like the settings.
         printed: heading of a column -> which rows of the source, e.g. {"VOC": {"dataset": "voc2012"}}.
-        names: metrics of `scores`; each is printed under the headings of `printed` as well.
+        names: metrics of `measured`; each is printed under the headings of `printed` as well.
     """
-    table, means = pd.DataFrame({"setting": list(found)}), pd.DataFrame(index=list(found))
+    columns, means = {}, {}
     for name in names:
         here = scores(found, name)
-        table[name], means[name] = [mean_sd(row.tolist()) for _, row in here.iterrows()], here.mean(axis=1)
+        columns[name], means[name] = over_seeds(here), here.mean(axis=1)
     for heading, where in printed.items():
         for name in names:
-            rows = published(source, **where, metric=name).set_index("row")["value"].reindex(list(found))
-            table[f"{name}, {heading}"], means[f"{name}, {heading}"] = rows.to_numpy(), rows
-    highest = (means == means.max()).to_numpy()
-    return table, pd.DataFrame(highest, columns=means.columns).reindex(
-        columns=table.columns, fill_value=False
-    )
+            rows = printed_ablation(source, **where, metric=name).set_index("row")["value"]
+            columns[f"{name}, {heading}"] = means[f"{name}, {heading}"] = rows.reindex(list(found))
+    means = pd.DataFrame(means)
+    highest = (means == means.max()).reset_index(drop=True)
+    table = pd.DataFrame(columns, index=list(found)).rename_axis("setting").reset_index()
+    return table, highest.reindex(columns=table.columns, fill_value=False)
 
 
 def pairs(
@@ -163,15 +210,8 @@ def errorbars(ax, table: pd.DataFrame, **look) -> None:
     ax.errorbar(table.index, table.mean(axis=1), spread, **{"ms": 3, "elinewidth": 0.7} | look)
 
 
-def band(ax, course: pd.DataFrame, **look) -> None:
-    """Draw a column a seed against the index: their mean, and a band from the lowest to the highest."""
-    (line,) = ax.plot(course.mean(axis=1), **look)
-    low, high = course.min(axis=1), course.max(axis=1)
-    ax.fill_between(course.index, low, high, color=line.get_color(), alpha=0.12, lw=0)
-
-
-def published(source: str, **where: str) -> pd.DataFrame:
-    """Rows of the papers' ablation tables: row, setting, dataset, labels, metric, value, sd.
+def printed_ablation(source: str, **where: str) -> pd.DataFrame:
+    """Return rows of the papers' ablation tables: row, setting, dataset, labels, metric, value, sd.
 
     Args:
         source: paper and table, e.g. "GR Table 3".
@@ -180,14 +220,20 @@ def published(source: str, **where: str) -> pd.DataFrame:
     Raises:
         ValueError: nothing is printed there; names what there is.
     """
-    table = pd.read_csv(locate(PUBLISHED), dtype={"setting": str})
+    return printed_rows(PUBLISHED, source, where)
+
+
+def printed_rows(file: str, source: str, where: Mapping[str, str | list[str]]) -> pd.DataFrame:
+    """Return the rows of a file of printed numbers that are of a source and have one of the values in each column."""
+    table = pd.read_csv(locate(file), dtype={"setting": str})
     chosen = table[table["source"] == source]
+    for column, values in where.items():
+        chosen = chosen[chosen[column].isin([values] if isinstance(values, str) else values)]
     if chosen.empty:
-        raise ValueError(f"no table {source!r} in {PUBLISHED}; there are: {', '.join(table.source.unique())}")
-    for column, value in where.items():
-        if column not in chosen or not (chosen[column] == value).any():
-            raise ValueError(f"{source} has no row with {column} = {value!r}")
-        chosen = chosen[chosen[column] == value]
+        asked = "".join(f", {column} = {value!r}" for column, value in where.items())
+        raise ValueError(
+            f"{file} has no row of {source!r}{asked}; sources: {', '.join(table.source.unique())}"
+        )
     return chosen.reset_index(drop=True)
 
 

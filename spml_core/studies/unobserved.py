@@ -1,57 +1,110 @@
-"""Whether a training finds the missing labels, as its runs show it (Hill Fig. 2, 7; EM Tables 4, 7; LASD Fig. 2).
+"""What a model says of unobserved labels: whether it tells false from true negatives, and finds the missing ones.
 
-What is said here of validation images is said of training images for a run with `data={"val_is_train": True}`.
+(GR Fig. 3, 5; EM Fig. 2c, 4, Tables 4, 7; Hill Fig. 2, 5, 7; LASD Fig. 2.) A label whose truth is unknown is in no
+group. What is said here of validation images is said of training images for a run with `data={"val_is_train": True}`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 
 import numpy as np
 import pandas as pd
 
 from spml_core import analysis, figures
 from spml_core.figures.claims import mean_sd
-from spml_core.runs import Run
+from spml_core.runs import Labels, Run
+from spml_core.studies.epochs import last_epoch
 
 GROUPS = ("false negatives", "true negatives")
 
 
-def labels(run: Run, epoch: int, column: int | None = None) -> tuple[np.ndarray, ...]:
-    """probs, observed, full and known of the validation images after an epoch, each (N, C); known may be None.
+def truth(labels: Labels) -> dict[str, np.ndarray]:
+    """Return observed, full and known by name, as the functions of `analysis` take them."""
+    return {name: getattr(labels, name) for name in ("observed", "full", "known")}
+
+
+def unannotated(labels: Labels) -> Labels:
+    """Return the same labels as if none had been observed, so that a group holds all of its truth."""
+    return replace(labels, observed=np.zeros_like(labels.observed))
+
+
+def pooled(several: Iterable[Labels]) -> Labels:
+    """Return the labels of several runs, e.g. one per seed, below each other."""
+    several = list(several)
+    return Labels(
+        *(np.concatenate([getattr(each, field.name) for each in several]) for field in fields(Labels))
+    )
+
+
+def missing_scores(labels: Labels, names: tuple[str, str] = GROUPS) -> dict[str, np.ndarray]:
+    """Return the probabilities of the unobserved labels that are truly positive, and of those truly negative."""
+    masks = labels.missing_positive, labels.missing_negative
+    return {name: labels.probs[mask] for name, mask in zip(names, masks, strict=True)}
+
+
+def distance(labels: Labels) -> float:
+    """Return the Wasserstein distance between the two groups of `missing_scores`; NaN if one is empty."""
+    return analysis.wasserstein_missing(labels.probs, **truth(labels))
+
+
+def class_distances(labels: Labels, classes: Iterable[str]) -> pd.DataFrame:
+    """Return `distance` class by class (EM Fig. 4a): class, positives, negatives (numbers of labels), distance."""
+    rows = []
+    for c, name in enumerate(classes):
+        positives, negatives = missing_scores(labels.of_class(c)).values()
+        rows.append((name, len(positives), len(negatives), analysis.wasserstein(positives, negatives)))
+    return pd.DataFrame(rows, columns=["class", "positives", "negatives", "distance"])
+
+
+def found(labels: Labels, threshold: float) -> analysis.Identification:
+    """Return how many of the unobserved labels above a threshold are false negatives."""
+    return analysis.identification(labels.probs > threshold, **truth(labels))
+
+
+def missing(labels: Labels, threshold: float) -> dict[str, float]:
+    """Return precision, recall and chance of `found`, and the `distance`."""
+    there = found(labels, threshold)
+    rates = {name: getattr(there, name) for name in ("precision", "recall", "chance")}
+    return rates | {"distance": distance(labels)}
+
+
+def densities(
+    found: Mapping[str, Iterable[Run]], classes: Iterable[int], split: str = "test"
+) -> pd.DataFrame:
+    """Return `analysis.logit_density` of single classes, best epoch, pooled over the seeds (EM Fig. 2c, 4b, 10).
 
     Args:
-        column: the number of one class, whose arrays are (N, 1); None = all classes.
+        found: setting -> its runs.
+        classes: their numbers.
+        split: whose labels, all of known truth, stand beside the missing ones of validation.
+
+    Returns:
+        One row per point: setting, class, labels ("missing" or the split), group (`GROUPS`), logit, prob, density, n;
+        the logits are the same for all.
     """
-    arrays = run.probs("val", epoch), run.observed("val"), run.full("val"), run.known("val")
-    columns = slice(None) if column is None else slice(column, column + 1)
-    return tuple(None if one is None else one[:, columns] for one in arrays)
-
-
-def found(run: Run, epoch: int, threshold: float, column: int | None = None) -> analysis.Identification:
-    """The unobserved labels above a threshold, on validation images; `column` as in `labels`."""
-    probs, *truth = labels(run, epoch, column)
-    return analysis.identification(probs > threshold, *truth)
-
-
-def missing(run: Run, epoch: int, threshold: float, column: int | None = None) -> dict[str, float]:
-    """precision, recall and chance of `found`, and the Wasserstein distance of false and true negatives."""
-    there = found(run, epoch, threshold, column)
-    rates = {name: getattr(there, name) for name in ("precision", "recall", "chance")}
-    return rates | {"distance": analysis.wasserstein_missing(*labels(run, epoch, column))}
-
-
-def score_histogram(run: Run, epoch: int, num_bins: int, column: int | None = None) -> pd.DataFrame:
-    """`analysis.histogram` of the unobserved labels, split by the truth, with the `share` of its group in each bin."""
-    groups = analysis.missing_scores(*labels(run, epoch, column))
-    table = analysis.histogram(dict(zip(GROUPS, groups, strict=True)), num_bins)
-    return table.assign(share=table["count"] / table["n"], method=run.config["method"], epoch=epoch)
+    groups = {}
+    for setting, runs in found.items():
+        shown = {
+            "missing": pooled(run.labels("val") for run in runs),
+            split: unannotated(pooled(run.labels(split) for run in runs)),
+        }
+        for c in classes:
+            for part, labels in shown.items():
+                own = labels.of_class(c)
+                for name, mask in zip(GROUPS, (own.missing_positive, own.missing_negative), strict=True):
+                    groups[setting, runs[0].classes[c], part, name] = own.logits[mask]
+    return analysis.logit_density(groups, names=("setting", "class", "labels", "group"))
 
 
 def draw_histogram(ax, table: pd.DataFrame, **look) -> dict:
-    """Two groups of `score_histogram` as steps, which are returned by name; `look` is of `ax.stairs`."""
+    """Draw the groups of an `analysis.histogram` as steps, the positives, which come first, on top of the others.
+
+    Returns the steps by group; `look` is of `ax.stairs`.
+    """
     drawn = {}
-    for name, color in zip(reversed(GROUPS), (figures.NEGATIVE, figures.POSITIVE), strict=True):
+    for name, color in zip(table["group"].unique()[::-1], (figures.NEGATIVE, figures.POSITIVE), strict=True):
         own = table[table["group"] == name]
         edges, label = [*own["low"], own["high"].iloc[-1]], f"{name} (n = {own['n'].iloc[0]:,})"
         options = {"fill": True, "alpha": 0.6, "color": color, "label": label} | look
@@ -86,21 +139,23 @@ def _dots(bins: analysis.Buckets, min_count: int) -> list[tuple]:
     return found
 
 
-def predictive(run: Run, epoch: int, threshold: float, min_count: int = 1) -> dict[str, float]:
-    """PPV, NPV (means over classes) and recall (of all labels) of a threshold, on validation images; NPV of a guess.
+def predictive(labels: Labels, threshold: float, min_count: int = 1) -> dict[str, float]:
+    """Return PPV, NPV (means over classes) and recall (of all labels) of a threshold, and the NPV of a guess.
 
     PPV is NaN where fewer than `min_count` labels exceed the threshold.
     """
-    full = run.full("val")
-    values = analysis.predictive_values(run.probs("val", epoch), full, threshold)
-    total = values.per_class.sum()
-    ppv = values.ppv if total["tp"] + total["fp"] >= min_count else np.nan
-    recall = total["tp"] / (total["tp"] + total["fn"])
-    return {"ppv": ppv, "npv": values.npv, "recall": recall, "guess": float(1 - full.mean())}
+    table = analysis.predictive_values(labels.probs, labels.full, threshold, labels.known)
+    total = table.sum()
+    return {
+        "ppv": table["ppv"].mean() if total["tp"] + total["fp"] >= min_count else np.nan,
+        "npv": table["npv"].mean(),
+        "recall": total["tp"] / (total["tp"] + total["fn"]),
+        "guess": (total["fp"] + total["tn"]) / labels.known.sum(),
+    }
 
 
-def pseudo_labels(run: Run, kind: str, share: float = 0.1) -> tuple[analysis.PseudoLabels, float]:
-    """Pseudo-labels of training images at the best epoch, judged by the truth, and the accuracy of the best possible.
+def pseudo_labels(run: Run, kind: str, share: float = 0.1) -> tuple[analysis.Identification, float]:
+    """Return pseudo-labels of training images at the best epoch, judged by the truth, and the best possible precision.
 
     Args:
         kind: "negative": those of em_apl. "highest": the `share` of each class's unobserved labels that em_apl scored
@@ -110,35 +165,34 @@ def pseudo_labels(run: Run, kind: str, share: float = 0.1) -> tuple[analysis.Pse
     Raises:
         ValueError: another kind.
     """
-    observed, full = run.observed("train"), run.full("train")
-    state, best = run.method_state(), full == 1
+    labels, state = run.labels("train"), run.method_state()
+    best, wanted = labels.full == 1, 1
     if kind == "negative":
-        assigned, best = state["pseudo_negative"].numpy() > 0, full == 0
+        assigned, best, wanted = state["pseudo_negative"].numpy() > 0, labels.full == 0, 0
     elif kind == "highest":
-        assigned = analysis.highest(state["recorded"].numpy(), observed, share)
-        best = analysis.highest(full, observed, share)
+        assigned = analysis.highest(state["recorded"].numpy(), labels.observed, share)
+        best = analysis.highest(labels.full, labels.observed, share)
     elif kind == "positive":
         assigned = state["pseudo_positive"].numpy()
     elif kind == "corrected":
-        assigned = run.probs("val", int(run.history["epoch"].max())) > run.config["params"]["tau"]
+        assigned = run.labels("val", last_epoch(run)).probs > run.config["params"]["tau"]
     else:
         raise ValueError(f"unknown kind {kind!r}: use negative, highest, positive or corrected")
-    label = 0 if kind == "negative" else 1
-    ceiling = analysis.pseudo_label_accuracy(best, observed, full, label).accuracy
-    return analysis.pseudo_label_accuracy(assigned, observed, full, label), ceiling
+    judge = lambda mask: analysis.identification(mask, **truth(labels), label=wanted)  # noqa: E731
+    return judge(assigned), judge(best).precision
 
 
-def accuracy_table(judged: Mapping[str, Iterable[tuple[analysis.PseudoLabels, float]]]) -> pd.DataFrame:
-    """A row a kind of pseudo-labels, from `pseudo_labels` of each seed; in percent, mean and deviation over the seeds.
+def accuracy_table(judged: Mapping[str, Iterable[tuple[analysis.Identification, float]]]) -> pd.DataFrame:
+    """Return one row per kind of pseudo-labels, from `pseudo_labels` of each seed; in percent, over the seeds.
 
     Seeds that gave none are left out of the accuracy.
     """
     rows = []
     for name, several in judged.items():
-        labels, ceilings = zip(*several, strict=True)
-        accuracy = [100 * each.accuracy for each in labels if each.given]
-        row = {"pseudo-labels": name, "given": round(float(np.mean([each.given for each in labels])))}
+        given, ceilings = zip(*several, strict=True)
+        accuracy = [100 * each.precision for each in given if each.found]
+        row = {"pseudo-labels": name, "given": round(float(np.mean([each.found for each in given])))}
         row["accuracy"] = mean_sd(accuracy) if accuracy else "none given"
-        row["guess"] = mean_sd([100 * each.chance for each in labels])
+        row["guess"] = mean_sd([100 * each.chance for each in given])
         rows.append(row | {"ceiling": f"{100 * np.mean(ceilings):.1f}"})
     return pd.DataFrame(rows)
