@@ -22,8 +22,7 @@ from spml_core.explore.panel import colors
 from spml_core.explore.predictions import FILTERS, ORDERS
 from spml_core.headless import runner
 from spml_core.runs import Experiment, record, run
-from spml_core.studies import examples
-from spml_core.studies import unobserved as finding
+from spml_core.studies import examples, unobserved
 
 SIZES = {"train": 80, "val": 40, "test": 20}
 ALPHAS = np.linspace(-1, 1, 5)
@@ -178,18 +177,20 @@ def test_browser_says_what_the_package_computes(root, runs):
             at = min(epoch, 2 if n == 0 else 3)  # a shorter run stays at its end, and says so
             assert told(panel, "epoch")[n] == str(at)
             column = None if name is None else one.classes.index(name)
-            for kind, value in finding.missing(one, at, threshold, column).items():
+            labels = one.labels("val", at)
+            labels = labels if column is None else labels.of_class(column)
+            for kind, value in unobserved.missing(labels, threshold).items():
                 text = told(panel, kind)[n]
                 if np.isnan(value):
                     assert text == "undefined (n=0)"
                 else:
                     assert float(text) == pytest.approx(value, abs=1e-6)
-            table = finding.score_histogram(one, at, 25, column)
+            table = analysis.histogram(unobserved.missing_scores(labels), 25)
             steps = panel.axes[0].patches[2 * n : 2 * n + 2]
-            for group, drawn in zip(reversed(finding.GROUPS), steps, strict=True):
+            for group, drawn in zip(reversed(unobserved.GROUPS), steps, strict=True):
                 shares = table.loc[table["group"] == group, "share"]
                 np.testing.assert_allclose(drawn.get_data().values, shares)
-            bins = analysis.bucket_false_negatives(*finding.labels(one, at, column)[:3], 25)
+            bins = analysis.bucket_false_negatives(labels.probs, labels.observed, labels.full, 25)
             buckets = panel.axes[1].containers[2 * n : 2 * n + 2]
             dots = np.concatenate([line.get_xydata() for line, _, _ in buckets])
             wanted = np.stack([bins.mean_prob, bins.ratio], 1)[bins.missing > 0]
@@ -202,7 +203,7 @@ def test_a_threshold_of_a_browser_is_the_one_on_the_slider(runs):
     panel = run_browser(runs=[runs["an"]])
     for step in range(0, 101, 3):
         panel.threshold.value = step * 0.01  # 0.57 comes as 0.5700000000000001
-        recall = finding.found(runs["an"], 2, round(step * 0.01, 2)).recall
+        recall = unobserved.found(runs["an"].labels("val", 2), round(step * 0.01, 2)).recall
         assert float(told(panel, "recall")[0]) == pytest.approx(recall, abs=1e-6)
 
 

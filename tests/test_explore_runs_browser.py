@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks import browser as driver
 from spml_core import analysis, landscape
-from spml_core.runs import Experiment, run
-from spml_core.studies import unobserved as finding
+from spml_core.runs import Experiment, Run, run
+from spml_core.studies import unobserved
 
 REASON = driver.missing()
 pytestmark = [
@@ -82,9 +82,9 @@ def test_the_epoch_moves_all_four_pictures(opened, root):
     driver.move(shown, "epoch", -2)
     assert driver.picture(shown) != before
     page.wait_for_function("() => document.querySelector(\"td[data-value='epoch']\").innerText == '1'")
-    known = {one.name.split("-")[1]: finding.Run(one) for one in root.glob("digits-*")}
+    known = {one.name.split("-")[1]: Run(one) for one in root.glob("digits-*")}
     for n, name in enumerate(told(shown, "run")):
-        rates = finding.missing(known[name.split(",")[0].lower()], 1, 0.5)
+        rates = unobserved.missing(known[name.split(",")[0].lower()].labels("val", 1), 0.5)
         text = analysis.or_undefined(rates["distance"], 0, ".8f")
         assert told(shown, "distance")[n] == text
     shown.locator(".spml-runs input[type=text]").fill("GR")

@@ -118,8 +118,7 @@ def measure(run: Run, column: int | None = None, progress=lambda epoch: None) ->
         truth = {"observed": labels.observed, "full": labels.full, "known": labels.known}
         masks = labels.missing_positive, labels.missing_negative
         scores = {name: labels.probs[mask] for name, mask in zip(unobserved.GROUPS, masks, strict=True)}
-        bins = analysis.histogram(scores, NUM_BINS)
-        histograms.append(bins.assign(share=bins["count"] / bins["n"]))
+        histograms.append(analysis.histogram(scores, NUM_BINS))
         buckets.append(analysis.bucket_false_negatives(labels.probs, **truth, num_bins=NUM_BINS))
         distance.append(analysis.wasserstein_missing(labels.probs, **truth))
         found.append(analysis.identification_curve(labels.probs, **truth, thresholds=THRESHOLDS))
