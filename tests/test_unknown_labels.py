@@ -119,9 +119,11 @@ NOTEBOOKS = {
     "10": {"methods": ["an", "gr"]},
     "11": {
         "backbone": "tf_efficientnet_lite0",
-        "methods": ["an", "gr"],
+        "methods": ["an", "gr", "wan"],
         "head_methods": ["an"],
         "head_epochs": 1,
+        "epochs": 10,
+        "training": {"lr": 0.01},
     },
     "12": {"methods": ["an", "gr"], "num_images": 2},
 }
