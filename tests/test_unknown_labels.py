@@ -59,7 +59,7 @@ def test_what_is_counted(labels):
     assert unobserved.class_distances(labels, "abc")[["positives", "negatives"]].to_numpy().sum() == 25
     assert analysis.group_means(labels.logits, **truth)["n"].tolist()[1:] == [*map(len, groups.values()), 0]
     assert analysis.identification_curve(labels.probs, **truth)["found"][0] == 25
-    assert analysis.reliability(labels.probs, labels.full, evaluated=labels.known).count.sum() == 40
+    assert analysis.reliability(labels.probs, labels.full, evaluated=labels.known).bins["count"].sum() == 40
     everything = unobserved.missing_scores(unobserved.unannotated(labels))
     assert sum(map(len, everything.values())) == 40
     table = per_class(**truth)
