@@ -7,7 +7,11 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
+
+from spml_core import extra
+
+with extra("notebooks"):
+    import pandas as pd
 
 STEP = "step-wise area under precision-recall (as scikit-learn; ties share one threshold)"
 # Labels ranked 0, 1, 1, 0, 1 give 0.5889, 0.6444 and 0.6424: a number without its definition says little.

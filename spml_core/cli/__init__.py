@@ -1,15 +1,17 @@
 """The command `spml`. Each command imports what it needs when it runs, so that `--help` stays instant."""
 
-import click
+from spml_core import __version__, extra
 
-from spml_core import __version__
-from spml_core.cli.data import data
-from spml_core.cli.explore import explore
-from spml_core.cli.figures import figures
-from spml_core.cli.methods import methods
-from spml_core.cli.search import search
-from spml_core.cli.text import bars_without_a_width, plain_warnings
-from spml_core.cli.train import train
+with extra("notebooks"):
+    import click
+
+    from spml_core.cli.data import data
+    from spml_core.cli.explore import explore
+    from spml_core.cli.figures import figures
+    from spml_core.cli.methods import methods
+    from spml_core.cli.search import search
+    from spml_core.cli.text import bars_without_a_width, plain_warnings
+    from spml_core.cli.train import train
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

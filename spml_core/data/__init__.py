@@ -9,7 +9,7 @@ import warnings
 from inspect import signature
 from typing import get_type_hints
 
-from spml_core import words
+from spml_core import extra, words
 from spml_core.data.dataset import DataError, Dataset, OptionError, Part
 
 __all__ = [
@@ -85,7 +85,8 @@ def check_options(name: str, options, function: str = "load") -> None:
 
     Types are strict: text is not a number, and "no" is not false. A type may be a choice of values.
     """
-    from pydantic import TypeAdapter, ValidationError
+    with extra("notebooks"):
+        from pydantic import TypeAdapter, ValidationError
 
     declared = _declared(name, function)
     if unknown := sorted(set(options) - set(declared)):
@@ -118,7 +119,8 @@ def _module(name: str):
     from importlib import import_module
 
     check_name(name)
-    return import_module(f"spml_core.data.sets.{name}")
+    with extra("notebooks"):
+        return import_module(f"spml_core.data.sets.{name}")
 
 
 def _functions(name: str, function: str = "load") -> list:

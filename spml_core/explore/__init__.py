@@ -6,11 +6,14 @@
 They draw with the functions that the notebooks' figures are drawn with, and compute with those that train.
 """
 
-from spml_core.explore.landscape_viewer import LandscapeViewer, landscape_viewer
-from spml_core.explore.loss_lab import LossLab, loss_lab
-from spml_core.explore.panel import Panel
-from spml_core.explore.predictions import Predictions, predictions
-from spml_core.explore.run_browser import RunBrowser, run_browser
+from spml_core import extra
+
+with extra("notebooks"):
+    from spml_core.explore.landscape_viewer import LandscapeViewer, landscape_viewer
+    from spml_core.explore.loss_lab import LossLab, loss_lab
+    from spml_core.explore.panel import Panel
+    from spml_core.explore.predictions import Predictions, predictions
+    from spml_core.explore.run_browser import RunBrowser, run_browser
 
 __all__ = [
     "LandscapeViewer",

@@ -1,19 +1,22 @@
 """Figures and tables in the sizes and fonts of a venue, and the claims they support: all that a notebook needs."""
 
-from spml_core.figures.claims import Claim, mean_sd, save_headline
-from spml_core.figures.figure import (
-    EXTRA_FORMATS,
-    FONT,
-    context,
-    detached,
-    find_venue,
-    save_figure,
-    subplots,
-    use,
-    venues,
-)
-from spml_core.figures.palette import NEGATIVE, POSITIVE, color, label, style
-from spml_core.figures.tables import save_table
+from spml_core import extra
+
+with extra("notebooks"):
+    from spml_core.figures.claims import Claim, mean_sd, save_headline
+    from spml_core.figures.figure import (
+        EXTRA_FORMATS,
+        FONT,
+        context,
+        detached,
+        find_venue,
+        save_figure,
+        subplots,
+        use,
+        venues,
+    )
+    from spml_core.figures.palette import NEGATIVE, POSITIVE, color, label, style
+    from spml_core.figures.tables import save_table
 
 __all__ = [
     "EXTRA_FORMATS", "FONT", "NEGATIVE", "POSITIVE", "Claim", "color", "context",

@@ -12,11 +12,14 @@
 Method: Li et al., "Visualizing the loss landscape of neural nets", NeurIPS 2018.
 """
 
-from spml_core.landscape.directions import random_direction
-from spml_core.landscape.flatness import Curvature, curvature, mean_rise, width
-from spml_core.landscape.neighbourhood import Neighbourhood
-from spml_core.landscape.problem import FullBCE, MethodLoss, Problem, of_run
-from spml_core.landscape.surfaces import Landscape, line, surface
+from spml_core import extra
+
+with extra("notebooks"):
+    from spml_core.landscape.directions import random_direction
+    from spml_core.landscape.flatness import Curvature, curvature, mean_rise, width
+    from spml_core.landscape.neighbourhood import Neighbourhood
+    from spml_core.landscape.problem import FullBCE, MethodLoss, Problem, of_run
+    from spml_core.landscape.surfaces import Landscape, line, surface
 
 __all__ = [
     "Curvature", "FullBCE", "Landscape", "MethodLoss", "Neighbourhood", "Problem", "curvature", "line", "mean_rise",

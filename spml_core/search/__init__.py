@@ -1,6 +1,9 @@
 """Hyperparameter search with Optuna: a YAML file says what is fixed and what is tried."""
 
-from spml_core.search.space import Range, Space, read
+from spml_core import extra
+
+with extra("notebooks"):
+    from spml_core.search.space import Range, Space, read
 
 __all__ = ["Found", "Range", "Space", "read", "search"]
 

@@ -3,25 +3,28 @@
 A sweep is a mapping `found`: setting -> its runs, one per seed.
 """
 
-from spml_core.studies.epochs import band, by_seed, every_epoch, histories, last_epoch
-from spml_core.studies.sweep import (
-    METRICS,
-    ablation_table,
-    above,
-    all_runs,
-    class_ap,
-    class_gains,
-    errorbars,
-    final_values,
-    measured,
-    over_seeds,
-    pairs,
-    printed_ablation,
-    scored_split,
-    scores,
-    searched,
-    sweep,
-)
+from spml_core import extra
+
+with extra("notebooks"):
+    from spml_core.studies.epochs import band, by_seed, every_epoch, histories, last_epoch
+    from spml_core.studies.sweep import (
+        METRICS,
+        ablation_table,
+        above,
+        all_runs,
+        class_ap,
+        class_gains,
+        errorbars,
+        final_values,
+        measured,
+        over_seeds,
+        pairs,
+        printed_ablation,
+        scored_split,
+        scores,
+        searched,
+        sweep,
+    )
 
 __all__ = [
     "METRICS", "ablation_table", "above", "all_runs", "band", "by_seed", "class_ap", "class_gains", "errorbars",
