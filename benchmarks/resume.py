@@ -44,7 +44,9 @@ def experiment(method: str) -> Experiment:
 
 def die_at(place: str, number: int) -> None:
     """Arm this process: SIGKILL at the `number`-th (from 1) time that a place is reached."""
-    owner, name = {"step": (train.Work, "step"), "write": (os, "fsync"), "rename": (Path, "replace")}[place]
+    owner, name = {"step": (train.Trainer, "step"), "write": (os, "fsync"), "rename": (Path, "replace")}[
+        place
+    ]
     original, reached = getattr(owner, name), []
 
     def armed(*arguments, **options):

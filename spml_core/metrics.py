@@ -13,6 +13,8 @@ from spml_core import extra
 with extra("notebooks"):
     import pandas as pd
 
+from spml_core.words import count
+
 STEP = "step-wise area under precision-recall (as scikit-learn; ties share one threshold)"
 # Labels ranked 0, 1, 1, 0, 1 give 0.5889, 0.6444 and 0.6424: a number without its definition says little.
 DEFINITIONS = {
@@ -53,8 +55,8 @@ class AveragePrecision:
         number, defined = len(self.per_class), len(self.per_class) - len(self.undefined)
         mean = f"{self.mean:.4f}" if defined else "undefined"
         return (
-            f"mAP over {_count(defined, 'defined class', 'es')} = {mean}; zero-filled over {number} = "
-            f"{self.mean_zero_filled:.4f}; undefined classes (fewer than {_count(self.min_positives, 'positive')}): "
+            f"mAP over {count(defined, 'defined class')} = {mean}; zero-filled over {number} = "
+            f"{self.mean_zero_filled:.4f}; undefined classes (fewer than {count(self.min_positives, 'positive')}): "
             f"{_listed(self.undefined)}; {self.evaluated.sum()} of {number * self.num_examples} evaluated; "
             f"{self.definition}"
         )
@@ -367,10 +369,6 @@ def _digest(*arrays: np.ndarray) -> str:
     for array in arrays:
         content.update(np.ascontiguousarray(array, float).tobytes())
     return content.hexdigest()
-
-
-def _count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 def _listed(classes: tuple[int, ...]) -> str:

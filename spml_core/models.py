@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from spml_core.data.files import loading
+from spml_core import words
+from spml_core.data.files import features, loading
 
 MODES = {"linear": 2, "end_to_end": 4}  # and the number of axes of their inputs
 HEADS = ("linear", "interacting")
@@ -116,7 +116,7 @@ def digits_cnn(num_classes: int, in_channels: int = 1) -> nn.Module:
 def build(
     backbone: str, mode: str, num_classes: int, train_inputs, pretrained: bool = False, head: str = "linear"
 ) -> Network:
-    """The model of an experiment.
+    """Return the model of an experiment.
 
     Args:
         backbone: "digits_cnn" or any timm model name (resnet18 to resnet101, mobilenetv3_large_100,
@@ -131,58 +131,56 @@ def build(
         ValueError: unknown mode, backbone or head, inputs that do not fit the mode, or weights that cannot be had.
     """
     check(backbone, mode, pretrained, head)
-    network = _linear(backbone, mode, num_classes, train_inputs, pretrained)
-    if head == "linear":
-        return network
-    inner, name = network[1], network._head
-    own = Interacting(network.head, num_classes)
-    if not name:
-        return Network(network[0], own, "")
-    parent, _, last = name.rpartition(".")
-    setattr(inner.get_submodule(parent), last, own)
-    return network
-
-
-def _linear(backbone: str, mode: str, num_classes: int, train_inputs, pretrained: bool) -> Network:
     if train_inputs.ndim != MODES[mode]:
         kind = "features (N, D)" if mode == "linear" else "images (N, channels, H, W)"
         raise ValueError(f"mode {mode!r} needs {kind}, got inputs of shape {tuple(train_inputs.shape)}")
-    channels = train_inputs.shape[1]
+    channels, moments = train_inputs.shape[1], None
     if mode == "linear":
-        return Network(Standardize(train_inputs), nn.Linear(channels, num_classes), "")
-    if backbone == "digits_cnn":
+        network, name = nn.Linear(channels, num_classes), ""
+    elif backbone == "digits_cnn":
         network = digits_cnn(num_classes, channels)
-        return Network(Standardize(train_inputs), network, str(len(network) - 1))
-    if pretrained:
-        return _pretrained(backbone, num_classes, train_inputs)
+        name = str(len(network) - 1)
+    else:
+        network, moments = _timm(backbone, num_classes, train_inputs, pretrained)
+        classifier = network.get_classifier()
+        name = next((name for name, module in network.named_modules() if module is classifier), "")
+    network = Network(Standardize(train_inputs, moments), network, name)
+    if head == "interacting":
+        network.set_submodule(f"1.{name}".rstrip("."), Interacting(network.head, num_classes))
+    return network
+
+
+def _timm(backbone: str, num_classes: int, inputs, pretrained: bool) -> tuple[nn.Module, tuple | None]:
+    """A network of timm, and the mean and deviation of the images that its weights were trained on."""
     import timm
 
-    sized = _sized(backbone, train_inputs)
-    network = timm.create_model(backbone, num_classes=num_classes, in_chans=channels, **sized)
-    return Network(Standardize(train_inputs), network, _head_name(network))
-
-
-def _pretrained(backbone: str, num_classes: int, train_inputs) -> Network:
-    from spml_core.data.files import features
-
-    if train_inputs.shape[1] != 3:
-        raise ValueError(f"ImageNet weights take 3 channels, got inputs of shape {tuple(train_inputs.shape)}")
-    network, mean, std = features.pretrained(backbone, **_sized(backbone, train_inputs))
+    channels, config = inputs.shape[1], timm.models.get_pretrained_cfg(backbone)
+    # Networks made for one size of image (Swin, ViT) are made for ours.
+    sized = {"img_size": inputs.shape[-1]} if config is not None and config.fixed_input_size else {}
+    if not pretrained:
+        return timm.create_model(backbone, num_classes=num_classes, in_chans=channels, **sized), None
+    if channels != 3:
+        raise ValueError(f"ImageNet weights take 3 channels, got inputs of shape {tuple(inputs.shape)}")
+    network, *moments = features.pretrained(backbone, **sized)
     network.reset_classifier(num_classes)
-    return Network(Standardize(train_inputs, (mean, std)), network, _head_name(network))
+    return network, moments
 
 
-def _sized(backbone: str, inputs) -> dict:
-    """Networks made for one size of image (Swin, ViT) are made for ours."""
-    import timm
+def restore(weights: dict[str, Tensor], num_classes: int, size: int, *, backbone: str, mode: str, head: str):
+    """Return a trained network, in evaluation mode, from images (N, channels, size, size) to logits.
 
-    config = timm.models.get_pretrained_cfg(backbone)
-    return {"img_size": inputs.shape[-1]} if config is not None and config.fixed_input_size else {}
-
-
-def _head_name(network: nn.Module) -> str:
-    head = network.get_classifier()
-    return next((name for name, module in network.named_modules() if module is head), "")
+    Args:
+        weights: state of the `Network` that `build` made of the other arguments. In mode "linear" it took features: the
+            pretrained backbone that makes them is put before it.
+    """
+    mean = weights["0.mean"]
+    inputs = mean if mode == "linear" else mean.expand(1, -1, size, size)
+    with torch.random.fork_rng(devices=[]):
+        network = build(backbone, mode, num_classes, inputs, head=head)
+    network.load_state_dict(weights)
+    return (
+        nn.Sequential(features.Extractor(backbone, size), network) if mode == "linear" else network
+    ).eval()
 
 
 def check(backbone: str, mode: str, pretrained: bool = False, head: str = "linear") -> None:
@@ -200,12 +198,10 @@ def check(backbone: str, mode: str, pretrained: bool = False, head: str = "linea
     import timm  # seconds of import, needed here only
 
     if not timm.is_model(backbone):
-        near = difflib.get_close_matches(backbone, timm.list_models(), n=3, cutoff=0.5)
-        raise ValueError(f"unknown backbone {backbone!r}: use 'digits_cnn' or a timm model{_like(near)}")
-
-
-def _like(names: list[str]) -> str:
-    return f", like {', '.join(map(repr, names))}" if names else ""
+        hint = words.did_you_mean(backbone, timm.list_models(), 3, 0.5)
+        raise ValueError(
+            f"unknown backbone {backbone!r}: {hint}{' ' * bool(hint)}Use 'digits_cnn' or a model of timm."
+        )
 
 
 def _sample(inputs) -> Tensor:

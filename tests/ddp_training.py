@@ -85,18 +85,18 @@ class Stop(BaseException):
 
 def interrupted(folder: Path):
     """A training that ends in its second epoch, and the same again."""
-    step = train.Work.step
+    step = train.Trainer.step
 
     def stopping(work):
         if work.epoch == 2:
             raise Stop
         step(work)
 
-    train.Work.step = stopping
+    train.Trainer.step = stopping
     try:
         trained("role", folder / "checkpoints")
     except Stop:
-        train.Work.step = step
+        train.Trainer.step = step
     return trained("role", folder / "checkpoints")
 
 

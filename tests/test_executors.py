@@ -152,7 +152,7 @@ def test_the_bar_counts_as_runs_finish(small, tmp_path, monkeypatch):
         def update(self):
             shown.append(len([path for path in tmp_path.iterdir() if path.name.startswith("folder")]))
 
-    monkeypatch.setattr("spml_core.runs.tqdm", Bar)
+    monkeypatch.setattr(sys.modules["spml_core.runs.run"], "tqdm", Bar)
     run_all([small(), small(seed=1), small()], root=tmp_path)
     assert shown == [2, 1, 2, "closed"]
 

@@ -119,7 +119,7 @@ def same(one, two):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_interrupted_twice_ends_in_the_same_bits(training, tmp_path, method):
-    for stop in ((train.Work, "step", 6), (train.Work, "step", 9)):  # in epoch 2, then in epoch 4
+    for stop in ((train.Trainer, "step", 6), (train.Trainer, "step", 9)):  # in epoch 2, then in epoch 4
         with pytest.raises(Interrupted):
             training(method, tmp_path, stop)
     same(training(method, tmp_path), training(method))
@@ -128,13 +128,16 @@ def test_interrupted_twice_ends_in_the_same_bits(training, tmp_path, method):
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_every_option_is_resumed(training, tmp_path, options):
     with pytest.raises(Interrupted):
-        training("gr_trainable", tmp_path, (train.Work, "evaluate", 4), **options)
+        training("gr_trainable", tmp_path, (train.Trainer, "evaluate", 4), **options)
     same(training("gr_trainable", tmp_path, **options), training("gr_trainable", **options))
 
 
 def test_a_schedule_and_a_second_stage_are_resumed_together(training, tmp_path):
     options = {"schedule": "one_cycle", "ema": 0.9, "flip": True}
-    for place in ((train.Work, "evaluate", 3), (train.Work, "evaluate", 2)):  # before and after the restart
+    for place in (
+        (train.Trainer, "evaluate", 3),
+        (train.Trainer, "evaluate", 2),
+    ):  # before and after the restart
         with pytest.raises(Interrupted):
             training("pseudo_label", tmp_path, place, **options)
     same(training("pseudo_label", tmp_path, **options), training("pseudo_label", **options))
@@ -142,7 +145,7 @@ def test_a_schedule_and_a_second_stage_are_resumed_together(training, tmp_path):
 
 def test_a_finished_training_is_not_trained_again(training, tmp_path, capfd):
     first = training("role", tmp_path)
-    again = training("role", tmp_path, (train.Work, "step", 1))
+    again = training("role", tmp_path, (train.Trainer, "step", 1))
     same(first, again)
     assert "going on after epoch 5" in capfd.readouterr().err
 
@@ -177,7 +180,7 @@ def test_two_are_kept(training, tmp_path):
 )
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(training, tmp_path, damage):
     with pytest.raises(Interrupted):
-        training("ll_cp", tmp_path, (train.Work, "evaluate", 5))
+        training("ll_cp", tmp_path, (train.Trainer, "evaluate", 5))
     newest = Checkpoints(tmp_path).files()[0]
     newest.write_bytes(damage(newest.read_bytes()))
     with pytest.warns(UserWarning, match=r"epoch-000003.*damaged.*the one before"):
@@ -187,7 +190,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(training, tmp_path, d
 
 def test_all_damaged_is_a_new_start(training, tmp_path):
     with pytest.raises(Interrupted):
-        training("an", tmp_path, (train.Work, "evaluate", 4))
+        training("an", tmp_path, (train.Trainer, "evaluate", 4))
     for path in Checkpoints(tmp_path).files():
         path.write_bytes(b"x")
     with pytest.warns(UserWarning, match="damaged"):
@@ -237,7 +240,7 @@ def test_numpy_becomes_plain(tmp_path):
 def test_numpy_settings_resume(training, tmp_path):
     options = {"lr": np.float64(0.01), "weight_decay": np.float32(1e-3), "ema": np.float64(0.5)}
     with pytest.raises(Interrupted):
-        training("gr", tmp_path, (train.Work, "evaluate", 3), **options)
+        training("gr", tmp_path, (train.Trainer, "evaluate", 3), **options)
     same(training("gr", tmp_path, **options), training("gr", **options))
 
 
@@ -310,7 +313,7 @@ def test_a_run_is_resumed_by_asking_for_it_again(tmp_path, monkeypatch, capfd, p
     """The evaluations are epochs 0 to 3 of one phase, or 0 to 2 of the head and 0 to 3 of the whole."""
     wanted = small_digits(monkeypatch, **phases)
     with monkeypatch.context() as patch:
-        interrupt(patch, train.Work, "evaluate", number)
+        interrupt(patch, train.Trainer, "evaluate", number)
         if phases or number <= 4:
             with pytest.raises(Interrupted):
                 run(wanted, root=tmp_path / "a", progress=False)
@@ -331,7 +334,7 @@ def test_a_run_that_was_killed_while_writing_its_result(tmp_path, monkeypatch):
         with pytest.raises(Interrupted):
             run(wanted, root=tmp_path / "a", progress=False)
     with monkeypatch.context() as patch:
-        interrupt(patch, train.Work, "step", 1)  # nothing is trained again
+        interrupt(patch, train.Trainer, "step", 1)  # nothing is trained again
         found = run(wanted, root=tmp_path / "a", progress=False)
     assert files(found) == files(run(wanted, root=tmp_path / "b", progress=False))
 
@@ -339,7 +342,7 @@ def test_a_run_that_was_killed_while_writing_its_result(tmp_path, monkeypatch):
 def test_fresh_does_not_go_on(tmp_path, monkeypatch, capfd):
     wanted = small_digits(monkeypatch)
     with monkeypatch.context() as patch:
-        interrupt(patch, train.Work, "evaluate", 3)
+        interrupt(patch, train.Trainer, "evaluate", 3)
         with pytest.raises(Interrupted):
             run(wanted, root=tmp_path, progress=False)
     run(wanted, root=tmp_path, fresh=True, progress=False)
@@ -361,7 +364,7 @@ def test_an_interrupt_closes_what_reads_the_images(training, monkeypatch, times)
     monkeypatch.setattr(loading, "batches", reading)
     for _ in range(times):
         with pytest.raises(Interrupted) as caught:
-            training("an", None, (train.Work, "step", 2))
+            training("an", None, (train.Trainer, "step", 2))
         kept.append(caught)
         assert not open_now
 

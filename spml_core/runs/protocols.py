@@ -1,9 +1,10 @@
-"""How each paper trained, as fields of an `Experiment`.
+"""How to train on each data set by default, and how each paper trained: fields of an `Experiment`.
 
     Experiment(method="gr", dataset="voc2012", params=preset("gr", "voc2012"), **protocol("gr", "voc2012"))
 
-`methods.preset` holds the hyperparameters of the methods, this module what surrounds them: network, images, optimizer,
-schedule, and the rule that chooses the epoch.
+`methods.preset` holds the hyperparameters of the methods and `methods.preset_training` the epochs, batch size and
+learning rate of the same tables; this module holds what surrounds them: network, images, optimizer, schedule, and the
+rule that chooses the epoch.
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ from spml_core import words
 from spml_core.methods.presets import DATASETS, preset_training
 
 # All papers: ResNet-50 with the ImageNet weights of torchvision, images resized to 448x448, Adam.
-_SHARED = {
-    "mode": "end_to_end",
-    "backbone": "resnet50.tv_in1k",
-    "pretrained": True,
-    "data": {"size": 448},
-    "flip": True,
-    "protocol": "cole2021",
-    "head_lr_factor": 1.0,
+_NETWORK = {"mode": "end_to_end", "backbone": "resnet50.tv_in1k", "pretrained": True, "flip": True}
+_SHARED = _NETWORK | {"data": {"size": 448}, "protocol": "cole2021", "head_lr_factor": 1.0}
+
+
+def _as_gr(dataset: str) -> dict:
+    """GR's Table 6, which found batch size and learning rate by validation."""
+    return _NETWORK | {name: preset_training("gr", dataset)[name] for name in ("batch_size", "lr")}
+
+
+_SMALL = {"pretrained": False, "flip": False, "threads": 1}
+DEFAULTS = {
+    "digits": _SMALL | {"mode": "end_to_end", "backbone": "digits_cnn", "batch_size": 64, "lr": 3e-3},
+    "folder": _SMALL | {"mode": "linear", "backbone": "tf_efficientnet_lite0", "batch_size": 16, "lr": 1e-3},
+    **{name: _as_gr(name) for name in DATASETS},
+    "openimages": _as_gr("coco2014"),  # in no table: those of the other large one
 }
 
 # name: (source, fields)

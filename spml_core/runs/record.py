@@ -17,13 +17,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from safetensors.torch import load_file as load_weights
 from safetensors.torch import save_file as save_weights
 from scipy.special import expit
+from torch import nn
 
-from spml_core import __version__
+from spml_core import __version__, metrics, models
+from spml_core.data.observe import write_manifest
 from spml_core.paths import locate
+from spml_core.runs.symptoms import training_warnings
+from spml_core.train import distributed
+from spml_core.train.device import name_of
 
 # What has to agree before test numbers may be compared, beside the method and its own parameters.
 PROTOCOL = (
@@ -86,10 +91,10 @@ class Run:
     @property
     def summary(self) -> dict:
         """val_map and test_map (percent, at the best validation epoch; test_map is None without a test split),
-        test_map_zero_filled, test_undefined_classes, definition (of AP), best_epoch, val_labels, stop_rule, tuned_on,
-        linear_val_map (of the first phase), seconds and processor_seconds (of the process that finished it), device,
-        precision, processes, data (what the data set noted, its fingerprint and sizes), warnings (of a training that
-        learned nothing, see `symptoms`), manifest_sha256, versions."""
+        test_map_zero_filled, val_undefined_classes and test_undefined_classes (without a positive), definition (of AP),
+        best_epoch, val_labels, stop_rule, tuned_on, linear_val_map (of the first phase), seconds and processor_seconds
+        (of the process that finished it), device, precision, processes, data (what the data set noted, its fingerprint
+        and sizes), warnings (of a training that learned nothing, see `symptoms`), manifest_sha256, versions."""
         return self._json("summary.json")
 
     @property
@@ -107,14 +112,7 @@ class Run:
         Raises:
             KeyError: logits of that split and epoch were not kept; names those that were.
         """
-        best = self.summary["best_epoch"]
-        name = f"{split}/{best if epoch is None else epoch}"
-        with safe_open(self.path / "logits.safetensors", "numpy") as arrays:  # reads this epoch alone
-            if name not in (kept := arrays.keys()):
-                raise KeyError(
-                    f"no logits {name!r} (split/epoch); kept: {', '.join(sorted(kept))} (best: {best})"
-                )
-            return arrays.get_tensor(name)
+        return self._array("logits", f"{split}/{self.summary['best_epoch'] if epoch is None else epoch}")
 
     def labels(self, split: str, epoch: int | None = None) -> Labels:
         """Return the labels of a split together with what the model said of them after an epoch.
@@ -125,30 +123,50 @@ class Run:
         Raises:
             KeyError: as `logits`, or there is no such split.
         """
-        known = self.known(split)
-        full = self.full(split)
+        full = self._array("labels", f"{split}/full")
         return Labels(
-            observed=self.observed(split) if split != "test" else np.zeros_like(full),
+            observed=self._array("labels", f"{split}/observed", np.zeros_like(full)),
             full=full,
-            known=np.ones(full.shape, bool) if known is None else known,
+            known=self._array("labels", f"{split}/known", np.ones(full.shape, bool)),
             logits=None if split == "train" else self.logits(split, epoch),
         )
 
     def probs(self, split: str, epoch: int | None = None) -> np.ndarray:
-        """sigmoid(logits) in float64."""
-        return expit(self.logits(split, epoch).astype(np.float64))
+        """(N, C) float64, sigmoid(logits)."""
+        return self.labels(split, epoch).probs
 
     def observed(self, split: str) -> np.ndarray:
         """(N, C) int8 in {1, 0, -1}: what training saw; for "val", a draw by the same protocol."""
-        return self._labels(f"{split}/observed")
+        return self._array("labels", f"{split}/observed")
 
     def full(self, split: str) -> np.ndarray:
         """(N, C) int8 in {1, 0}: the whole truth."""
-        return self._labels(f"{split}/full")
+        return self._array("labels", f"{split}/full")
 
     def known(self, split: str) -> np.ndarray | None:
         """(N, C) bool, where the truth is known (`full` is 0 elsewhere); None = everywhere."""
-        return load_file(self.path / "labels.safetensors").get(f"{split}/known")
+        with suppress(KeyError):
+            return self._array("labels", f"{split}/known")
+
+    def model(self) -> nn.Module:
+        """Return the trained network of the best epoch, in evaluation mode: from raw inputs to logits (N, C).
+
+        Raw inputs are what the data set holds: images (N, channels, H, W), 0 to 255, of the size that was trained on.
+        Where features were frozen, their backbone is part of the network, so it takes images, too.
+
+            from spml_core import data
+            from spml_core.runs import Experiment, run
+
+            found = run(Experiment(epochs=1))
+            images = data.load("digits").parts["test"].inputs
+            with torch.no_grad():
+                probs = found.model()(images[:8]).sigmoid()  # (8, 10), columns as in found.classes
+        """
+        from spml_core.data.sets import digits
+
+        config, size = self.config, self.summary["data"].get("size", digits.CANVAS)
+        kind = {name: config[name] for name in ("backbone", "mode", "head")}
+        return models.restore(self.weights(), len(self.classes), size, **kind)
 
     def weights(self) -> dict:
         """State of the model at the best epoch."""
@@ -159,11 +177,14 @@ class Run:
         path = self.path / "method.safetensors"
         return load_weights(path) if path.exists() else {}
 
-    def _labels(self, name: str) -> np.ndarray:
-        arrays = load_file(self.path / "labels.safetensors")
-        if name not in arrays:
-            raise KeyError(f"no labels {name!r}; kept: {', '.join(sorted(arrays))}")
-        return arrays[name]
+    def _array(self, kind: str, name: str, absent: np.ndarray | None = None) -> np.ndarray:
+        """One array of a file, without reading the others; KeyError if it is not there and `absent` is None."""
+        with safe_open(self.path / f"{kind}.safetensors", "numpy") as arrays:
+            if name in (kept := arrays.keys()):
+                return arrays.get_tensor(name)
+        if absent is None:
+            raise KeyError(f"no {kind} {name!r}; kept: {', '.join(sorted(kept))}")
+        return absent
 
     def _json(self, name: str):
         return json.loads((self.path / name).read_text())
@@ -185,18 +206,9 @@ def table(runs: Iterable[Run]) -> pd.DataFrame:
         warnings.warn(
             f"these runs do not follow one protocol, compare them with care: {listed}", stacklevel=2
         )
-    rows = []
-    for run in runs:
-        config, summary = run.config, run.summary
-        rows.append(
-            {name: config[name] for name in ("dataset", "method", "seed")}
-            | {name: summary[name] for name in ("val_map", "test_map", "best_epoch")}
-            | {
-                name: summary[name]
-                for name in ("val_labels", "stop_rule", "tuned_on", "definition", "device")
-            }
-        )
-    return pd.DataFrame(rows)
+    columns = ("dataset", "method", "seed", "val_map", "test_map", "best_epoch", "val_labels", "stop_rule", "tuned_on",
+               "definition", "device")  # fmt: skip
+    return pd.DataFrame([run.config | run.summary for run in runs], columns=columns)
 
 
 def differences(runs: Iterable[Run]) -> dict[str, list[str]]:
@@ -218,21 +230,61 @@ def differences(runs: Iterable[Run]) -> dict[str, list[str]]:
     return {name: values for name, values in found.items() if len(values) > 1}
 
 
-def write_result(experiment, dataset, observed: dict, fitted, test_scores, folder: Path) -> None:
-    """All files of a result but the summary."""
-    logits = {f"val/{epoch}": scores for epoch, scores in enumerate(fitted.val_logits)}
-    if test_scores is not None:
-        logits[f"test/{fitted.best_epoch}"] = test_scores
-    truth = {f"{k}/full": part.full for k, part in dataset.parts.items()}
-    truth |= {f"{k}/known": part.known for k, part in dataset.parts.items() if part.known is not None}
+def write_result(
+    folder: Path, experiment, dataset, observed: dict, fitted, first, test_logits: np.ndarray | None, **spent
+) -> None:
+    """Write all files of a run.
+
+    Args:
+        observed: labels of "train" and "val", as drawn.
+        fitted, first: of `train.fit`; `first` of the phase before, or None.
+        test_logits: of the best epoch; None without a test split.
+        spent: seconds and processor_seconds, for the summary.
+    """
+    parts, classes, epoch = dataset.parts, dataset.classes, fitted.best_epoch
+    logits = {f"val/{n}": scores for n, scores in enumerate(fitted.val_logits)}
+    tested = {"test_map": None, "test_map_zero_filled": None, "test_undefined_classes": None}
+    if test_logits is not None:
+        logits[f"test/{epoch}"] = test_logits
+        test = metrics.average_precision(test_logits, parts["test"].full, parts["test"].known)
+        tested["test_map"] = None if np.isnan(test.mean) else 100 * test.mean
+        tested["test_map_zero_filled"] = 100 * test.mean_zero_filled
+        tested["test_undefined_classes"] = [classes[c] for c in test.undefined]
+    chosen_by = observed["val"] if experiment.val_labels == "observed" else parts["val"].full
+    labels = {f"{k}/full": part.full for k, part in parts.items()}
+    labels |= {f"{k}/known": part.known for k, part in parts.items() if part.known is not None}
     save_file(logits, folder / "logits.safetensors")
-    save_file(truth | {f"{k}/observed": v for k, v in observed.items()}, folder / "labels.safetensors")
+    save_file(labels | {f"{k}/observed": v for k, v in observed.items()}, folder / "labels.safetensors")
     save_weights(_by_row(fitted.model.state_dict()), folder / "model.safetensors")
     if state := fitted.method.state_dict():
         save_weights(_by_row(state), folder / "method.safetensors")
     pd.DataFrame(fitted.history).to_csv(folder / "history.csv", index=False)
-    write_json(folder / "classes.json", list(dataset.classes))
+    if first is not None:
+        pd.DataFrame(first.history).to_csv(folder / "history_linear.csv", index=False)
+    write_json(folder / "classes.json", list(classes))
     write_json(folder / "config.json", dataclasses.asdict(experiment))
+    drop = experiment.stop_drop
+    summary = {
+        "val_map": fitted.history[epoch]["val_map"],
+        **tested,
+        "val_undefined_classes": [classes[c] for c in np.flatnonzero(~(chosen_by == 1).any(0))],
+        "definition": metrics.STEP,
+        "best_epoch": epoch,
+        "val_labels": experiment.val_labels,
+        "stop_rule": "never" if drop is None else f"more than {drop:g} mAP points below the best",
+        "tuned_on": experiment.tuned_on,
+        "linear_val_map": None if first is None else first.history[first.best_epoch]["val_map"],
+        **spent,
+        "device": name_of(fitted.device),
+        "precision": fitted.precision,
+        "processes": distributed.world_size(),
+        "data": dataset.notes
+        | {"fingerprint": dataset.fingerprint, "sizes": {k: len(v) for k, v in parts.items()}},
+        "warnings": training_warnings(fitted, experiment, len(observed["train"]), first),
+        "manifest_sha256": write_manifest(folder / "labels.csv", parts, observed, classes),
+        "versions": versions(),
+    }
+    write_json(folder / "summary.json", summary)
 
 
 def write_failure(path: Path, error: Exception) -> None:

@@ -11,33 +11,29 @@ is complete; until then checkpoints lie in `partial/<name>`. The traceback of on
 from __future__ import annotations
 
 import copy
-import dataclasses
 import shutil
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from safetensors.torch import load_file as load_weights
 from safetensors.torch import save_file as save_weights
 from tqdm.auto import tqdm
 
-from spml_core import data, methods, metrics, models, train
+from spml_core import data, methods, models, train
 from spml_core.data import observe as scheme
 from spml_core.paths import locate
-from spml_core.runs import executors, locks, symptoms
-from spml_core.runs.experiment import DEFAULTS, FORMAT, Experiment, stream
-from spml_core.runs.protocols import protocol
-from spml_core.runs.record import Run, table, to_json, versions, write_failure, write_json, write_result
+from spml_core.runs import executors, locks
+from spml_core.runs.experiment import Experiment, stream
+from spml_core.runs.record import Run, to_json, write_failure, write_result
 from spml_core.train import checkpoints, distributed
 from spml_core.train.checkpoints import Checkpoints
-
-__all__ = ["DEFAULTS", "FORMAT", "Experiment", "Run", "protocol", "run", "run_all", "table", "versions"]
 
 
 def run(
@@ -64,7 +60,8 @@ def run(
         ValueError: unknown method, data set, option or value, before any work.
         OSError: there is no room for checkpoints and results, before training.
     """
-    return _run(experiment.resolved(), locate(root), fresh, progress, Experiment.load_data, on_epoch)
+    watch = {"progress": progress, "on_epoch": on_epoch}
+    return _run(experiment.resolved(), locate(root), fresh, watch)
 
 
 def run_all(
@@ -85,28 +82,24 @@ def run_all(
         ValueError: as `run`, before any work.
         RunFailures: some experiments failed; raised when all others are finished, lists each with its reason.
     """
-    wanted, root = list(experiments), locate(root)
-    names = [to_json(dataclasses.asdict(experiment.resolved())) for experiment in wanted]
-    distinct = dict(zip(names, wanted, strict=True))
+    given, root = list(experiments), locate(root)
+    resolved = [experiment.resolved() for experiment in given]
+    names = [to_json(asdict(experiment)) for experiment in resolved]
+    wanted, distinct = dict(zip(names, resolved, strict=True)), dict(zip(names, given, strict=True))
+    one = partial(_run, root=root, fresh=fresh, watch={"progress": progress and executor is None})
     if executor is None:
-        load = _load_once()
-        for experiment in distinct.values():
-            load(experiment.resolved(), root / "cache")
+        one = partial(one, load=(load := _load_once()))
+        for experiment in wanted.values():
+            load(experiment, root / "cache")
 
-        def one(experiment: Experiment) -> Run:
-            return _run(experiment.resolved(), root, fresh, progress, load)
-
-    else:
-        one = partial(run, root=root, fresh=fresh, progress=False)
-
-    shown = progress and (len(distinct) > 1 or executor is not None)  # a single training has a bar of its own
+    shown = progress and (len(wanted) > 1 or executor is not None)  # a single training has a bar of its own
     options = {"desc": "runs", "unit": "run", "leave": False, "disable": None if shown else True}
     found = {}
-    with tqdm(total=len(distinct), **options) as bar:
-        for n, outcome in executors.outcomes(one, list(distinct.values()), executor):
+    with tqdm(total=len(wanted), **options) as bar:
+        for n, outcome in executors.outcomes(one, list(wanted.values()), executor):
             found[n] = outcome
             bar.update()
-    results = {name: found[n] for n, name in enumerate(distinct)}
+    results = {name: found[n] for n, name in enumerate(wanted)}
     failed = {name: error for name, error in results.items() if isinstance(error, Exception)}
     if failed:
         finished = [results[name] for name in names if name not in failed]
@@ -129,29 +122,32 @@ def _load_once() -> Callable[[Experiment, Path], data.Dataset]:
 
 
 def _run(
-    experiment: Experiment,
-    root: Path,
-    fresh: bool,
-    progress: bool,
-    load: Callable,
-    on_epoch: Callable[[dict], None] | None = None,
+    experiment: Experiment, root: Path, fresh: bool, watch: dict, load: Callable = Experiment.load_data
 ) -> Run:
+    """`run` of a resolved experiment; `watch`: how `train.fit` shows its progress and to whom."""
     distributed.start(experiment.accelerator)
     dataset = load(experiment, root / "cache")
+    experiment = experiment.counted(dataset)
     name = f"{experiment.dataset}-{experiment.method}-s{experiment.seed}-{experiment.key(dataset)[:12]}"
+    return _once(root, name, fresh, _Job(experiment, dataset, watch).write)
+
+
+def _once(root: Path, name: str, fresh: bool, write: Callable[[Path], None]) -> Run:
+    """The run `root/name`, whole or absent: what exists is loaded, else `write(draft)` makes `draft/result`."""
     path, draft = root / name, root / "partial" / name
+    first = distributed.rank() == 0
     if distributed.broadcast(path.exists()) and not fresh:
         return Run(path)
     # Another process that asks for the same run waits here, then loads it. Of those that train it together, the first
     # has the lock.
-    with locks.alone(root, name) if distributed.rank() == 0 else nullcontext():
+    with locks.exclusive(root, name) if first else nullcontext():
         if distributed.broadcast(path.exists()) and not fresh:
             return Run(path)
-        if fresh and distributed.rank() == 0:
+        if fresh and first:
             shutil.rmtree(draft, ignore_errors=True)
         try:
-            _train(experiment, dataset, draft, progress, on_epoch)
-            if distributed.rank() == 0:
+            write(draft)
+            if first:
                 if path.exists():
                     shutil.rmtree(path)
                 (draft / "result").replace(path)
@@ -161,11 +157,11 @@ def _run(
             shutil.rmtree(draft, ignore_errors=True)
             raise
         except Exception as error:
-            if distributed.rank() == 0:
+            if first:
                 write_failure(root / "failed" / f"{name}.txt", error)
             raise
         finally:
-            if distributed.rank() == 0:
+            if first:
                 _remove_empty(draft)
         distributed.broadcast(None)  # nobody reads before it is there
     return Run(path)
@@ -179,114 +175,61 @@ def _remove_empty(draft: Path) -> None:
             path.rmdir()
 
 
-def _train(
-    experiment: Experiment,
-    dataset: data.Dataset,
-    draft: Path,
-    progress: bool,
-    on_epoch: Callable[[dict], None] | None,
-) -> None:
-    """Train and write `draft/result`; what an interruption may need lies in `draft/checkpoints` meanwhile."""
-    wall, processor = time.perf_counter(), time.process_time()
-    parts = dataset.parts
-    observed = scheme.draw(experiment.observe, parts, dataset.classes, experiment.seed, experiment.protocol)
-    fitted, first = _fit(experiment, dataset, observed, draft / "checkpoints", progress, on_epoch)
-    scores = fitted.predict(parts["test"].inputs) if "test" in parts else None
-    if distributed.rank() > 0:
-        return
-    folder = draft / "result"
-    shutil.rmtree(folder, ignore_errors=True)  # of one that was interrupted while writing
-    checkpoints.make(folder)
-    write_result(experiment, dataset, observed, fitted, scores, folder)
-    if first is not None:
-        pd.DataFrame(first.history).to_csv(folder / "history_linear.csv", index=False)
-    test = (
-        None if scores is None else metrics.average_precision(scores, parts["test"].full, parts["test"].known)
-    )
-    summary = {
-        "val_map": fitted.history[fitted.best_epoch]["val_map"],
-        "test_map": None if test is None or np.isnan(test.mean) else 100 * test.mean,
-        "test_map_zero_filled": None if test is None else 100 * test.mean_zero_filled,
-        "test_undefined_classes": None if test is None else [dataset.classes[c] for c in test.undefined],
-        "definition": metrics.STEP,
-        "best_epoch": fitted.best_epoch,
-        "val_labels": experiment.val_labels,
-        "stop_rule": "never"
-        if experiment.stop_drop is None
-        else f"more than {experiment.stop_drop:g} mAP points below the best",
-        "tuned_on": experiment.tuned_on,
-        "linear_val_map": None if first is None else first.history[first.best_epoch]["val_map"],
-        "seconds": round(time.perf_counter() - wall, 2),
-        "processor_seconds": round(time.process_time() - processor, 2),
-        "device": fitted.device,
-        "precision": fitted.precision,
-        "processes": distributed.world_size(),
-        "data": dataset.notes
-        | {"fingerprint": dataset.fingerprint, "sizes": {k: len(v) for k, v in parts.items()}},
-        "warnings": symptoms.of(fitted, experiment, len(observed["train"]), first),
-        "manifest_sha256": scheme.write_manifest(folder / "labels.csv", parts, observed, dataset.classes),
-        "versions": versions(),
-    }
-    write_json(folder / "summary.json", summary)
+@dataclass(frozen=True)
+class _Job:
+    """The training of one experiment on its data."""
 
+    experiment: Experiment
+    dataset: data.Dataset
+    watch: dict
 
-def _fit(
-    experiment: Experiment,
-    dataset: data.Dataset,
-    observed: dict,
-    folder: Path,
-    progress: bool,
-    on_epoch: Callable[[dict], None] | None,
-) -> tuple[train.Fitted, train.Fitted | None]:
-    """The training, and its first phase if there is one."""
-    parts, classes = dataset.parts, dataset.classes
-    val = parts["val"]
-    targets = (val.full, val.known)
-    if experiment.val_labels == "observed":
-        targets = ((observed["val"] == 1).astype(np.int8), None)
-    shown = torch.from_numpy(observed["train"])
-    common = {"names": train.Names(parts["train"].ids, classes), "progress": progress}
-    title = f"{experiment.method} on {experiment.dataset}, seed {experiment.seed}"
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(stream(experiment.seed, "weights"))
-        inputs = parts["train"].inputs
-        model = models.build(
-            experiment.backbone,
-            experiment.mode,
-            len(classes),
-            inputs,
-            experiment.pretrained,
-            experiment.head,
+    def write(self, draft: Path) -> None:
+        """Train and write `draft/result`; what an interruption may need lies in `draft/checkpoints` meanwhile."""
+        wall, processor = time.perf_counter(), time.process_time()
+        experiment, parts = self.experiment, self.dataset.parts
+        observed = scheme.draw(
+            experiment.observe, parts, self.dataset.classes, experiment.seed, experiment.protocol
         )
-        method = methods.build(experiment.method, len(classes), len(inputs), **experiment.params)
-        if distributed.rank() == 0:
-            checkpoints.check_space(folder, _bytes_needed(model, method, val.full.size, experiment))
+        fitted, first = self.fit(observed, draft / "checkpoints")
+        test_logits = fitted.predict(parts["test"].inputs) if "test" in parts else None
+        if distributed.rank() > 0:
+            return
+        folder = draft / "result"
+        shutil.rmtree(folder, ignore_errors=True)  # of one that was interrupted while writing
+        checkpoints.make(folder)
+        seconds = round(time.perf_counter() - wall, 2)
+        spent = {"seconds": seconds, "processor_seconds": round(time.process_time() - processor, 2)}
+        write_result(folder, experiment, self.dataset, observed, fitted, first, test_logits, **spent)
+
+    def fit(self, observed: dict, folder: Path) -> tuple[train.Trainer, train.Trainer | None]:
+        """The training, and its first phase if there is one."""
+        experiment, parts, classes = self.experiment, self.dataset.parts, self.dataset.classes
+        inputs, val = parts["train"].inputs, parts["val"]
+        targets = (val.full, val.known)
+        if experiment.val_labels == "observed":
+            targets = ((observed["val"] == 1).astype(np.int8), None)
+        shown = torch.from_numpy(observed["train"])
+        title = f"{experiment.method} on {experiment.dataset}, seed {experiment.seed}"
         first = None
-        if experiment.linear_epochs:
-            seen = _frozen_features(model, parts, experiment, folder)
-            first = train.fit(
-                model.head,
-                method,
-                (seen["train"], shown),
-                (seen["val"], *targets),
-                experiment.linear_training,
-                checkpoints=Checkpoints(folder / "linear"),
-                title=f"{title}, head",
-                **common,
-            )
-        fitted = train.fit(
-            model,
-            method,
-            (inputs, shown),
-            (val.inputs, *targets),
-            experiment.training,
-            checkpoints=Checkpoints(folder / "main"),
-            carried=None if first is None else copy.deepcopy(method.state_dict()),
-            title=title,
-            on_epoch=on_epoch,
-            **common,
-        )
-    return fitted, first
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(stream(experiment.seed, "weights"))
+            kind = (experiment.pretrained, experiment.head)
+            model = models.build(experiment.backbone, experiment.mode, len(classes), inputs, *kind)
+            method = methods.build(experiment.method, len(classes), len(inputs), **experiment.params)
+            if distributed.rank() == 0:
+                checkpoints.check_space(folder, _bytes_needed(model, method, val.full.size, experiment))
+            common = {"names": train.Names(parts["train"].ids, classes), **self.watch}
+            if experiment.linear_epochs:
+                seen = _frozen_features(model, parts, experiment, folder)
+                own = common | {"checkpoints": Checkpoints(folder / "linear"), "title": f"{title}, head"}
+                rows, val_rows = (seen["train"], shown), (seen["val"], *targets)
+                own["on_epoch"] = None
+                first = train.fit(model.head, method, rows, val_rows, experiment.linear_training, **own)
+                common["carried"] = copy.deepcopy(method.state_dict())
+            common |= {"checkpoints": Checkpoints(folder / "main"), "title": title}
+            rows, val_rows = (inputs, shown), (val.inputs, *targets)
+            fitted = train.fit(model, method, rows, val_rows, experiment.training, **common)
+        return fitted, first
 
 
 def _frozen_features(model, parts: dict, experiment: Experiment, folder: Path) -> dict[str, torch.Tensor]:

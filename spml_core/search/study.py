@@ -96,7 +96,7 @@ def search(
     folder = root / "search"
     folder.mkdir(parents=True, exist_ok=True)
     storage = storage or str(folder / f"{space.name}.journal")
-    lock = nullcontext() if shared else locks.alone(root, f"search-{space.name}", timeout=0)
+    lock = nullcontext() if shared else locks.exclusive(root, f"search-{space.name}", timeout=0)
     try:
         with _quiet(), lock:
             study = _open(space, storage)

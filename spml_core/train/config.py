@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral, Real
+from functools import cache
+from typing import Annotated, Literal, get_args, get_type_hints
 
 import numpy as np
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+)
 
-PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "64-true")
-ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")  # of lightning-fabric
-SCHEDULES = ("constant", "one_cycle")
+Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
+Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps"]  # of lightning-fabric
+PRECISIONS = get_args(Precision)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,59 +41,50 @@ class Training:
         seed: of the order of examples.
         threads: CPU threads while training; None = torch's own choice. Small networks are faster with 1, do not suffer
             when other processes share the cores, and give the same bits on any number of cores.
-        precision, accelerator: one of `PRECISIONS`, `ACCELERATORS`. "auto" is bf16 on a GPU that has it, else fp16 with
+        precision, accelerator: one of `Precision`, `Accelerator`. "auto" is bf16 on a GPU that has it, else fp16 with
             gradient scaling, float32 on a CPU; and a GPU where there is one. Loss and weights are float32 but for
             "64-true", where the weights are float64.
         tf32: let a GPU multiply float32 matrices in TF32 (10 bits of mantissa).
         channels_last: memory order of images and filters: by pixel. Faster on GPUs, and on CPUs by 9 to 30 %.
         compile: use `torch.compile` on the model; worth it for long trainings only.
+
+    Raises:
+        ValueError: a value of another type, or out of range; names the setting and says what it should be.
     """
 
-    epochs: int = 10
-    batch_size: int = 64
-    accumulate: int = 1
-    lr: float = 3e-3
-    head_lr_factor: float = 1.0
-    weight_decay: float = 0.0
-    schedule: str = "constant"
-    ema: float | None = None
-    linear_init: int = 0
+    epochs: PositiveInt = 10
+    batch_size: PositiveInt = 64
+    accumulate: PositiveInt = 1
+    lr: PositiveFloat = 3e-3
+    head_lr_factor: PositiveFloat = 1.0
+    weight_decay: NonNegativeFloat = 0.0
+    schedule: Literal["constant", "one_cycle"] = "constant"
+    ema: Annotated[float, Field(ge=0, lt=1)] | None = None
+    linear_init: NonNegativeInt = 0
     flip: bool = False
-    stop_drop: float | None = None
+    stop_drop: NonNegativeFloat | None = None
     seed: int = 0
-    threads: int | None = None
-    precision: str = "auto"
-    accelerator: str = "auto"
+    threads: PositiveInt | None = None
+    precision: Precision = "auto"
+    accelerator: Accelerator = "auto"
     tf32: bool = True
     channels_last: bool = True
     compile: bool = False
 
     def __post_init__(self):
-        for name in ("epochs", "batch_size", "accumulate", "threads"):
+        for name, field_type in _types(type(self)).items():
             value = getattr(self, name)
-            if value is None and name == "threads":
-                continue
-            if not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name} must be a whole number, at least 1; got {value!r}")
-        for name in ("lr", "head_lr_factor"):
-            if not isinstance(getattr(self, name), Real) or not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be a number > 0, got {getattr(self, name)!r}")
-        if not isinstance(self.weight_decay, Real) or not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay must be a number >= 0, got {self.weight_decay!r}")
-        if self.ema is not None and not (isinstance(self.ema, Real) and 0 <= self.ema < 1):
-            raise ValueError(f"ema is a decay in [0, 1), or None for no average; got {self.ema!r}")
-        if not isinstance(self.linear_init, Integral) or not 0 <= self.linear_init < self.epochs:
-            raise ValueError(
-                f"linear_init must be a whole number of epochs, below epochs={self.epochs}; got {self.linear_init!r}"
-            )
-        if self.stop_drop is not None and not (isinstance(self.stop_drop, Real) and self.stop_drop >= 0):
-            raise ValueError(
-                f"stop_drop is a number of mAP points >= 0, or None for never; got {self.stop_drop!r}"
-            )
-        for name in ("flip", "tf32", "channels_last", "compile"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise ValueError(f"{name} is True or False, got {getattr(self, name)!r}")
-        known = {"precision": PRECISIONS, "accelerator": ACCELERATORS, "schedule": SCHEDULES}
-        for name, values in known.items():
-            if getattr(self, name) not in values:
-                raise ValueError(f"unknown {name} {getattr(self, name)!r}: use one of {', '.join(values)}")
+            if isinstance(value, np.generic):
+                object.__setattr__(self, name, value := value.item())
+            try:
+                field_type.validate_python(value, strict=True)
+            except ValidationError as error:
+                reason = error.errors()[0]["msg"].removeprefix("Input ")
+                raise ValueError(f"{name}={value!r}: {reason}") from None
+        if self.linear_init >= self.epochs:
+            raise ValueError(f"linear_init={self.linear_init}: should be below epochs={self.epochs}")
+
+
+@cache
+def _types(settings: type) -> dict[str, TypeAdapter]:
+    return {name: TypeAdapter(kind) for name, kind in get_type_hints(settings, include_extras=True).items()}

@@ -1,4 +1,4 @@
-"""`Work`: a training under way, a short method for each thing that `train.fit` does to it, and what is saved of it."""
+"""`Trainer`: a training under way, a short method for each thing that `train.fit` does to it, and what is saved."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ from spml_core.train.checkpoints import Checkpoints
 from spml_core.train.config import Training
 from spml_core.train.device import autocast, by_pixel, precision_on
 from spml_core.train.predict import predict
+from spml_core.words import listed
+
+SHOWN = 8  # images and classes in an error message
+PLAIN = ("epoch", "history", "best", "taken")  # what a checkpoint keeps of a `Trainer` as it is
 
 
 class Names(NamedTuple):
@@ -30,11 +34,21 @@ class Names(NamedTuple):
     classes: Sequence[str]
 
 
-class Work:
-    """A training under way: everything a checkpoint holds, and one short method for each thing done to it."""
+class Trainer:
+    """A training: everything a checkpoint holds, and one short method for each thing that `train.fit` does to it.
 
-    def __init__(self, model, method, train, val, config: Training, names, carried):
-        self.config, self.names, self.val = config, names, val
+    Attributes:
+        model, method: once `fit` has returned, with the weights and the state of the best epoch.
+        history: a row for each epoch from 0 (before training): epoch, train_loss, val_map (percent), seconds.
+        val_logits: (epochs + 1) arrays (N, C) float32, from epoch 0.
+        best_epoch: the first epoch, from 1, with the highest val_map.
+        device: where it trained; `precision`: what it computed in.
+    """
+
+    def __init__(
+        self, model, method, train, val, config: Training, names, carried, place: Checkpoints | None
+    ):
+        self.config, self.names, self.val, self.place = config, names, val, place
         self.fabric = distributed.fabric(
             config.accelerator, "64-true" if config.precision == "64-true" else "32-true"
         )
@@ -42,37 +56,45 @@ class Work:
         self.precision = precision_on(self.device, config.precision)
         self.inputs, observed = train
         self.observed = observed.to(self.device)
-        self.net, self.method = model, method.to(self.device)
+        self.model, self.method = model, method.to(self.device)
         self.num_batches = -(-len(self.inputs) // config.batch_size)
         self.restart = method.restart_epoch(config.epochs)
         self.order = torch.Generator().manual_seed(config.seed)
         # Of views and flips, a stream of its own, and another in each process.
         self.noise = torch.Generator(self.device).manual_seed(config.seed + 1 + distributed.rank())
         if config.channels_last:
-            self.net.to(memory_format=torch.channels_last)  # 4-dimensional weights only
+            self.model.to(memory_format=torch.channels_last)  # 4-dimensional weights only
         if distributed.world_size() > 1 and self.device.type == "cuda":
-            self.net = nn.SyncBatchNorm.convert_sync_batchnorm(self.net)
-        self.model = self.fabric.setup_module(torch.compile(self.net) if config.compile else self.net)
-        self.initial = copy.deepcopy(self.net.state_dict()) if self.restart else None
-        self.method.start(self.net, self.observed)
+            self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
+        self.wrapped = self.fabric.setup_module(torch.compile(self.model) if config.compile else self.model)
+        self.initial = copy.deepcopy(self.model.state_dict()) if self.restart else None
+        self.method.start(self.model, self.observed)
         if carried is not None:
             self.method.load_state_dict(carried)
         self.epoch, self.history, self.val_logits, self.best = 0, [], [], None
-        self.last_good, self.unsaved = None, False
-        self._new_optimizers(self.restart - 1 if self.restart else config.epochs)
+        self.last_good, self.unsaved, self.frozen = None, False, []
+        self._new_optimizers()
+        self._resume()
 
-    def _new_optimizers(self, epochs: int) -> None:
-        """For this many epochs from here."""
+    @property
+    def _first(self) -> int:
+        """The first epoch that counts: the one after which the weights were last initial."""
+        return max(self.restart, 1) if self.epoch >= self.restart else 1
+
+    def _new_optimizers(self) -> None:
+        """For the epochs from here to the restart, or else to the end."""
         config = self.config
-        self.optimizers = optim.optimizers(self.net, self.method, config, self.device)
+        last = config.epochs if self.epoch >= self.restart else self.restart - 1
+        epochs = last - self._first + 1
+        self.optimizers = optim.optimizers(self.model, self.method, config, self.device)
         steps = epochs * -(-self.num_batches // config.accumulate)
         self.scheduler = optim.schedule(self.optimizers[0], config.schedule, steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "16-mixed")
-        self.ema, self.taken = optim.average(self.net, config.ema), 0
+        self.ema, self.taken = optim.average(self.model, config.ema), 0
 
     @property
     def evaluated(self) -> nn.Module:
-        return self.net if self.ema is None else self.ema.module
+        return self.model if self.ema is None else self.ema.module
 
     # --- an epoch ---
 
@@ -80,26 +102,25 @@ class Work:
         """Move the clock; returns the rows of each batch, over all processes."""
         self.epoch += 1
         if self.restart and self.epoch == self.restart:
-            self.net.load_state_dict(self.initial)
-            self._new_optimizers(self.config.epochs - self.restart + 1)
-        self.model.train()
-        self._freeze(self.epoch <= self.config.linear_init)
+            self.model.load_state_dict(self.initial)
+            self._new_optimizers()
+        self.wrapped.train()
+        if self.config.linear_init:
+            self._freeze(self.epoch <= self.config.linear_init)
         self.losses = torch.zeros(self.num_batches, device=self.device)
         self.finite = torch.zeros(self.observed.shape[1], device=self.device, dtype=torch.int32)
         return list(torch.randperm(len(self.inputs), generator=self.order).split(int(self.config.batch_size)))
 
     def _freeze(self, frozen: bool) -> None:
-        if not self.config.linear_init:
-            return
-        head = optim.head_of(self.net)
+        head = optim.head_of(self.model)
         kept = {id(p) for p in head.parameters()}
-        self.backbone = [p for p in self.net.parameters() if id(p) not in kept]
-        self.frozen = frozen
+        backbone = [p for p in self.model.parameters() if id(p) not in kept]
+        self.frozen = backbone if frozen else []
         if frozen:
-            self.net.eval()
+            self.model.eval()
             head.train()
         if distributed.world_size() == 1:  # DDP wants every gradient: there it is computed and dropped
-            for p in self.backbone:
+            for p in backbone:
                 p.requires_grad_(not frozen)
 
     def read(self, batches: list[Tensor]):
@@ -119,7 +140,7 @@ class Work:
         """The loss of the whole batch, of which `x` is this process's share."""
         x = _augmented(x, self.config, self.method.views, self.noise)
         with autocast(self.device, self.precision):
-            logits = self.model(x)
+            logits = self.wrapped(x)
         logits = logits.float()
         if self.method.views > 1:
             logits = logits.unflatten(0, (self.method.views, -1))  # (views, n, C)
@@ -140,7 +161,7 @@ class Work:
         """Between steps, processes need not exchange gradients."""
         if distributed.world_size() == 1 or self.completes_step(n):
             return nullcontext()
-        return self.fabric.no_backward_sync(self.model)
+        return self.fabric.no_backward_sync(self.wrapped)
 
     def backward(self, n: int, loss: Tensor) -> None:
         accumulate = self.config.accumulate
@@ -154,16 +175,15 @@ class Work:
         return (n + 1) % self.config.accumulate == 0 or n + 1 == self.num_batches
 
     def step(self) -> None:
-        if self.config.linear_init and self.frozen:
-            for p in self.backbone:
-                p.grad = None
+        for p in self.frozen:
+            p.grad = None
         for optimizer in self.optimizers:
             self.scaler.step(optimizer)
         self.scaler.update()  # once, whatever the number of optimizers
         if self.scheduler is not None:
             self.scheduler.step()
         if self.ema is not None:
-            self.ema.update_parameters(self.net)
+            self.ema.update_parameters(self.model)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
 
@@ -189,17 +209,21 @@ class Work:
             classes = [self.names.classes[c] for c in classes]
         where = "no class in particular"
         if classes:
-            where = "all classes" if len(classes) == len(finite) > 1 else f"class {_some(classes)}"
-        good = "" if self.last_good is None else f" The last good checkpoint is {self.last_good}."
+            where = "all classes" if len(classes) == len(finite) > 1 else f"class {listed(classes, SHOWN)}"
         error = FloatingPointError(
             f"the loss of {_name(self.method)} became {losses[step]} in epoch {self.epoch}, step {step + 1} of "
-            f"{len(losses)}, {where}, images {_some(images)}: lower lr={self.config.lr}, or compute the loss from "
-            f"logits without a logarithm of 0.{good}"
+            f"{len(losses)}, {where}, images {listed(images, SHOWN)}: lower lr={self.config.lr}, or compute the loss "
+            f"from logits without a logarithm of 0.{self._last_good}"
         )
         error.images, error.classes = images, classes
         raise error
 
+    @property
+    def _last_good(self) -> str:
+        return "" if self.last_good is None else f" The last good checkpoint is {self.last_good}."
+
     def predict(self, inputs) -> np.ndarray:
+        """Logits (N, C) float32 of the model, or of its running average while it trains."""
         rows = torch.arange(len(inputs)).tensor_split(distributed.world_size())[distributed.rank()]
         with autocast(self.device, self.precision):
             own = predict(self.evaluated, inputs, self.device, rows=rows)
@@ -210,8 +234,9 @@ class Work:
         logits = self.predict(self.val[0])
         if not np.isfinite(logits).all():  # by the last step, or before the first
             advice = f"lower lr={self.config.lr}" if self.epoch else "look for NaN or infinity in the inputs"
-            good = "" if self.last_good is None else f". The last good checkpoint is {self.last_good}"
-            raise FloatingPointError(f"logits are NaN or infinite after epoch {self.epoch}: {advice}{good}")
+            raise FloatingPointError(
+                f"logits are NaN or infinite after epoch {self.epoch}: {advice}.{self._last_good}"
+            )
         val_map = 100 * metrics.average_precision(logits, *self.val[1:]).mean
         seconds = round(time.perf_counter() - start, 3)
         self.val_logits.append(logits)
@@ -222,14 +247,10 @@ class Work:
             self.best = copy.deepcopy((self.evaluated.state_dict(), self.method.state_dict()))
 
     @property
-    def _counted(self) -> list[dict]:
-        """The epochs that may be the best."""
-        first = self.restart if self.restart and self.epoch >= self.restart else 1
-        return self.history[first:]
-
-    @property
     def best_epoch(self) -> int:
-        return max(self._counted, key=lambda row: row["val_map"], default={"epoch": 0})["epoch"]
+        """Of the epochs that count."""
+        counted = self.history[self._first :]
+        return max(counted, key=lambda row: row["val_map"], default={"epoch": 0})["epoch"]
 
     def stopped(self) -> bool:
         """Whether validation mAP has fallen too far."""
@@ -239,60 +260,52 @@ class Work:
 
     # --- what a checkpoint holds ---
 
+    @property
+    def _parts(self) -> dict:
+        """What has a state of its own."""
+        parts = {"model": self.model, "method": self.method, "scheduler": self.scheduler, "ema": self.ema}
+        parts |= {f"optimizer {n}": optimizer for n, optimizer in enumerate(self.optimizers)}
+        return {name: part for name, part in parts.items() if part is not None} | {"scaler": self.scaler}
+
     def state(self) -> dict:
         cuda = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
         random = (torch.get_rng_state(), cuda, self.noise.get_state())
         return {
-            "epoch": self.epoch,
-            "model": self.net.state_dict(),
-            "method": self.method.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "ema": None if self.ema is None else self.ema.state_dict(),
-            "taken": self.taken,
+            "parts": {name: part.state_dict() for name, part in self._parts.items()},
+            **{name: getattr(self, name) for name in PLAIN},
+            "val_logits": self.val_logits,
             "order": self.order.get_state(),
             "random": distributed.gather_objects(random),
-            "best": self.best,
-            "history": self.history,
-            "val_logits": self.val_logits,
         }
 
     def load(self, state: dict) -> None:
-        self.epoch, self.history, self.best = state["epoch"], state["history"], state["best"]
-        self.val_logits = [logits.numpy() for logits in state["val_logits"]]
+        self.epoch = state["epoch"]
         if self.restart and self.epoch >= self.restart:
-            self._new_optimizers(self.config.epochs - self.restart + 1)
-        self.net.load_state_dict(state["model"])
-        self.method.load_state_dict(state["method"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        for part, saved in ((self.scheduler, state["scheduler"]), (self.ema, state["ema"])):
-            if part is not None:
-                part.load_state_dict(saved)
-        if self.scaler.is_enabled():
-            self.scaler.load_state_dict(state["scaler"])
-        self.taken = state["taken"]
+            self._new_optimizers()
+        for name in PLAIN:
+            setattr(self, name, state[name])
+        self.val_logits = [logits.numpy() for logits in state["val_logits"]]
+        for name, part in self._parts.items():
+            part.load_state_dict(state["parts"][name])
         self.order.set_state(state["order"])
-        if (
-            len(state["random"]) == distributed.world_size()
-        ):  # else another number of processes: nothing to match
-            host, cuda, noise = state["random"][distributed.rank()]
-            torch.set_rng_state(host)
-            if cuda is not None and self.device.type == "cuda":
-                torch.cuda.set_rng_state(cuda, self.device)
-            if noise.shape == self.noise.get_state().shape:  # else another kind of device
-                self.noise.set_state(noise)
+        if len(state["random"]) != distributed.world_size():  # another number of processes: nothing to match
+            return
+        host, cuda, noise = state["random"][distributed.rank()]
+        torch.set_rng_state(host)
+        if cuda is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(cuda, self.device)
+        if noise.shape == self.noise.get_state().shape:  # else another kind of device
+            self.noise.set_state(noise)
 
-    def save(self, place: Checkpoints | None) -> None:
+    def save(self) -> None:
         """A training does not die of a full disk: it says so once and goes on."""
-        if place is None:
+        if self.place is None:
             return
         state = self.state()  # every process has a part in it
         if distributed.rank() > 0:
             return
         try:
-            self.last_good = place.save(self.epoch, state)
+            self.last_good = self.place.save(self.epoch, state)
         except OSError as error:
             if self.unsaved:
                 return
@@ -303,10 +316,10 @@ class Work:
                 stacklevel=3,
             )
 
-    def resume(self, place: Checkpoints | None) -> None:
-        if place is None:
+    def _resume(self) -> None:
+        if self.place is None:
             return
-        path = distributed.broadcast(place.latest() if distributed.rank() == 0 else None)
+        path = distributed.broadcast(self.place.latest() if distributed.rank() == 0 else None)
         if path is not None:
             self.load(checkpoints.load(path))
             self.last_good = path
@@ -314,10 +327,10 @@ class Work:
     def finish(self) -> None:
         """Give model and method the state of the best epoch."""
         weights, state = self.best
-        self.net.load_state_dict(weights)
+        self.model.load_state_dict(weights)
         self.method.load_state_dict(state)
         self.ema = None
-        for p in self.net.parameters():
+        for p in self.model.parameters():
             p.requires_grad_(True)
 
 
@@ -331,8 +344,3 @@ def _augmented(x: Tensor, config: Training, views: int, noise: torch.Generator) 
 
 def _name(method: Method) -> str:
     return f"method {getattr(method, 'name', type(method).__name__)!r}"
-
-
-def _some(items: list, shown: int = 8) -> str:
-    text = ", ".join(map(str, items[:shown]))
-    return text if len(items) <= shown else f"{text} and {len(items) - shown} more"

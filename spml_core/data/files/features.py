@@ -169,6 +169,24 @@ def _unknown(backbone: str, names: list[str]) -> DataError:
     )
 
 
+class Extractor(torch.nn.Module):
+    """A pretrained backbone without its classifier: images (N, 3, size, size), 0 to 255 -> (N, D) float32."""
+
+    def __init__(self, backbone: str, size: int):
+        super().__init__()
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # libraries draw random weights before they load the real ones
+            model, mean, std = pretrained(backbone, **_sized(backbone, size))
+        self.model = pooled(model).to(memory_format=torch.channels_last)
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = (x / 255 - self.mean) / self.std
+        return self.model(x.contiguous(memory_format=torch.channels_last)).float()
+
+
 def _torchvision_names() -> list[str]:
     from torchvision import models
 
@@ -211,15 +229,7 @@ def _load_by_order(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> 
 def _compute(inputs, file: Path, backbone: str, batch_size: int, device: str) -> None:
     """Write the features of all `inputs` to `file`."""
     size = inputs.shape[-1]
-    with torch.random.fork_rng(devices=[]):  # libraries draw random weights before they load the real ones
-        model, mean, std = pretrained(backbone, **_sized(backbone, size))
-    model = pooled(model).to(device, memory_format=torch.channels_last)
-    mean, std = (torch.tensor(value, device=device).view(1, 3, 1, 1) for value in (mean, std))
-
-    @torch.inference_mode()
-    def features(x: torch.Tensor) -> torch.Tensor:
-        x = (x / 255 - mean) / std
-        return model(x.contiguous(memory_format=torch.channels_last)).float()  # (B, D)
+    features = torch.inference_mode()(Extractor(backbone, size).to(device).eval())
 
     def chunks(done: int):
         indices = torch.arange(done, len(inputs)).split(batch_size)
