@@ -1,9 +1,12 @@
 """Experiments and the runs they leave on disk: `run(Experiment(...))` loads a run, or trains it."""
 
-from spml_core.runs.experiment import FORMAT, Experiment
-from spml_core.runs.protocols import DEFAULTS, protocol
-from spml_core.runs.record import Labels, Run, table, versions
-from spml_core.runs.run import run, run_all
+from spml_core import extra
+
+with extra("notebooks"):
+    from spml_core.runs.experiment import FORMAT, Experiment
+    from spml_core.runs.protocols import DEFAULTS, protocol
+    from spml_core.runs.record import Labels, Run, table, versions
+    from spml_core.runs.run import run, run_all
 
 __all__ = [
     "DEFAULTS",
