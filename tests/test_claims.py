@@ -1,59 +1,79 @@
-"""Headline numbers and claims."""
+"""Headline numbers, and the verdicts on claims."""
 
 import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from spml_core.figures import Claim, mean_sd, save_headline
-
-
-def test_a_claim_holds_or_does_not_or_is_not_judged():
-    assert Claim("x rises", True, "1, 2, 3").verdict == "holds"
-    assert Claim("x rises", np.bool_(False), "3, 2, 1", seeds=3).verdict == "does not hold"
-    assert Claim("x rises", True, "1, 2, 3", seeds=2).verdict == "not judged"
+from spml_core.figures import Claim, Interval, mean_sd, save_headline
 
 
-def test_order_of_methods():
-    maps = {"bce": [98.0, 99.0, 98.5], "gr": [96.0, 97.0, 96.5], "an": [89.0, 90.0, 88.0]}
-    claim = Claim.order("BCE > GR > AN", maps, "GR Table 2")
-    assert (claim.verdict, claim.seeds) == ("holds", 3)
-    assert claim.evidence == "bce 98.5 ± 0.5 > gr 96.5 ± 0.5 > an 89.0 ± 1.0"
-    turned = Claim.order("AN > GR", {"an": maps["an"], "gr": maps["gr"]})
-    assert turned.verdict == "does not hold" and turned.evidence.startswith("gr 96.5")
-    equal = Claim.order("equal", {"a": [1, 1, 1], "b": [1, 1, 1], "c": [0, 0, 0]})
-    assert equal.verdict == "does not hold" and equal.evidence.startswith("a 1.0 ± 0.0 = b 1.0 ± 0.0 > c 0.0")
-    assert Claim.order("one seed", {"a": [2], "b": [1]}).verdict == "not judged"
+def test_interval_is_students():
+    values = [1.0, 2.0, 4.0]
+    interval = Interval.of_mean(values)
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert interval == pytest.approx((np.mean(values), low, high))
+    half = 2.484 * np.std(values, ddof=1)  # of three values
+    assert interval.high - interval.value == pytest.approx(half, rel=1e-3)
+    assert Interval.of_mean([3.0])[1:] == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ({"a - b": [1.0, 1.1, 0.9]}, "holds"),
+        ({"a - b": [-1.0, -1.1, -0.9]}, "does not hold"),
+        ({"a - b": [5.0, -5.0, 0.9]}, "undecided"),
+        ({"a - b": [0.0, 0.0, 0.0]}, "undecided"),
+        ({"a - b": [1.0, 1.1]}, "not judged"),
+        ({"a - b": [1.0, 1.1, 0.9], "b - c": [1.0, -1.0, 0.5]}, "undecided"),
+        ({"a - b": [1.0, 1.1, 0.9], "b - c": [-1.0, -1.1, -0.9]}, "does not hold"),
+    ],
+)
+def test_verdict_on_paired_differences(differences, verdict):
+    claim = Claim.differences("a > b", differences, "GR 4.2")
+    assert (claim.verdict, claim.source, claim.seeds) == (verdict, "GR 4.2", len(differences["a - b"]))
+
+
+def test_order_compares_neighbours_seed_by_seed():
+    """The seeds differ by far more than the methods, which share labels and weights."""
+    values = {"gr": [90.0, 70.0, 50.0], "em": [89.0, 68.9, 49.1], "an": [80.0, 60.0, 40.0]}
+    claim = Claim.order("GR > EM > AN", values)
+    assert claim.verdict == "holds"
+    assert claim.evidence.startswith("gr - em +1.00 [") and "em - an +9" in claim.evidence
+    assert Claim.order("EM > GR", {"em": values["em"], "gr": values["gr"]}).verdict == "does not hold"
+
+
+def test_bounds_other_than_zero_are_named():
+    claim = Claim.bounds("Spearman > 0.8", {"seed 0": Interval(0.9, 0.85, 0.95)}, above=0.8, seeds=3)
+    assert claim.verdict == "holds" and claim.evidence == "seed 0 +0.90 [0.85, 0.95]; bound 0.8"
+
+
+def test_evidence_has_the_digits_of_the_difference():
+    assert str(Interval(0.00421, 0.0038, 0.0046)) == "+0.00421 [0.00380, 0.00460]"
+    assert str(Interval(12.3, -4.0, 28.6)) == "+12 [-4, 29]"
+
+
+def test_evidence_of_many_differences_is_the_lowest():
+    many = {f"d{n}": [n + 1.0, n + 1.1, n + 0.9] for n in range(6)}
+    assert Claim.differences("all", many).evidence.startswith("lowest of 6: d0 +1.0")
+
+
+def test_facts_need_no_seeds():
+    assert Claim.fact("COCO has 80 classes", np.bool_(True), "80").verdict == "holds"
+    assert Claim.fact("COCO has 81 classes", False, "80").verdict == "does not hold"
 
 
 def test_claims_lie_beside_the_numbers(tmp_path):
-    claims = [Claim("k̂ rises", True, "Spearman 0.99", "GR E.3", 3)]
-    save_headline("99-a-test", {"x": 1}, tmp_path, claims=claims)
-    assert json.loads((tmp_path / "99-a-test.json").read_text()) == {
-        "x": 1,
-        "claims": [
-            {
-                "claim": "k̂ rises",
-                "verdict": "holds",
-                "evidence": "Spearman 0.99",
-                "source": "GR E.3",
-                "seeds": 3,
-            }
-        ],
-    }
+    claim = Claim.fact("k̂ rises", True, "Spearman 0.99", "GR E.3")
+    save_headline("99-a-test", {"x": 1}, tmp_path, claims=[claim])
+    written = json.loads((tmp_path / "99-a-test.json").read_text())
+    shown = {"claim": "k̂ rises", "verdict": "holds", "evidence": "Spearman 0.99", "source": "GR E.3"}
+    assert written == {"x": 1, "claims": [shown | {"seeds": None}]}
     with pytest.raises(ValueError, match="claims="):
         save_headline("99-a-test", {"claims": 1}, tmp_path)
 
 
 def test_mean_and_spread():
     assert mean_sd([96.0, 97.0]) == "96.5 ± 0.7" and mean_sd([0.123], 2) == "0.12"
-
-
-def test_a_difference_within_its_spread_is_told():
-    """Seed by seed, since a seed has the same data for all."""
-    steady = Claim.order("a > b", {"a": [90.0, 70.0, 50.0], "b": [89.0, 68.9, 49.1]})
-    noisy = Claim.order("a > b", {"a": [90.0, 70.0, 50.0], "b": [85.0, 75.0, 49.1]})
-    assert steady.holds and noisy.holds
-    assert "no evidence either way" in noisy.evidence and "no evidence" not in steady.evidence
-    against = Claim.order("b > a", {"b": [85.0, 75.0, 49.1], "a": [90.0, 70.0, 50.0]})
-    assert against.verdict == "does not hold" and "no evidence either way" in against.evidence

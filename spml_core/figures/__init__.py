@@ -3,7 +3,7 @@
 from spml_core import extra
 
 with extra("notebooks"):
-    from spml_core.figures.claims import Claim, mean_sd, save_headline
+    from spml_core.figures.claims import VERDICTS, Claim, Interval, mean_sd, save_headline
     from spml_core.figures.figure import (
         EXTRA_FORMATS,
         FONT,
@@ -19,7 +19,7 @@ with extra("notebooks"):
     from spml_core.figures.tables import save_table
 
 __all__ = [
-    "EXTRA_FORMATS", "FONT", "NEGATIVE", "POSITIVE", "Claim", "color", "context",
-    "detached", "find_venue", "label", "mean_sd", "save_figure", "save_headline", "save_table", "style", "subplots",
+    "EXTRA_FORMATS", "FONT", "NEGATIVE", "POSITIVE", "VERDICTS", "Claim", "Interval", "color", "context", "detached",
+    "find_venue", "label", "mean_sd", "save_figure", "save_headline", "save_table", "style", "subplots",
     "use", "venues",
 ]  # fmt: skip

@@ -1,89 +1,141 @@
-"""What a notebook found: its headline numbers, and of each claim of the papers whether it holds."""
-
-from __future__ import annotations
+"""What a notebook found: its headline numbers, and the verdict on each claim of the papers."""
 
 import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from spml_core.paths import locate
 
-MIN_SEEDS = 3  # below, a claim about training is not judged
-NOT_JUDGED = "not judged"
+MIN_SEEDS = 3  # with fewer, a claim about training is not judged
+CONFIDENCE = 0.95
+SHOWN = 3  # intervals in the evidence of a claim about more than four
+HOLDS, DOES_NOT_HOLD, UNDECIDED, NOT_JUDGED = VERDICTS = (
+    "holds", "does not hold", "undecided", "not judged",
+)  # fmt: skip
 
 
 def mean_sd(values: Sequence[float], digits: int = 1) -> str:
-    """ "96.3 ± 0.7": mean and standard deviation over the seeds; one value stands alone."""
+    """Return mean and standard deviation over the seeds, "96.3 ± 0.7"; one value stands alone."""
     mean = f"{statistics.fmean(values):.{digits}f}"
     return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
 
-def doubt(differences: Sequence[float]) -> str:
-    """What to add to the evidence where the mean of the seeds' differences is no larger than their deviation."""
-    if len(differences) < 2 or abs(statistics.fmean(differences)) > statistics.stdev(differences):
-        return ""
-    return "; the smallest difference is within its sd, so this is no evidence either way"
+class Interval(NamedTuple):
+    """An estimate with the ends of its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of_mean(cls, values: Sequence[float]) -> "Interval":
+        """Return the mean of a few values, one per seed, with Student's interval: ± 2.48 sd for three of them.
+
+        Of a single value the interval is unbounded.
+        """
+        mean = statistics.fmean(values)
+        if len(values) < 2:
+            return cls(mean, -math.inf, math.inf)
+        quantile = stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)
+        half = float(quantile) * statistics.stdev(values) / math.sqrt(len(values))
+        return cls(mean, mean - half, mean + half)
+
+    def __str__(self) -> str:
+        """Return e.g. "+3.1 [1.2, 5.0]", with the digits that the width of the interval justifies."""
+        width = self.high - self.low
+        if not math.isfinite(width):
+            return f"{self.value:+.3g}"
+        digits = 1 if width == 0 else min(max(1 - math.floor(math.log10(width)), 0), 6)
+        return f"{self.value:+.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A paper's qualitative claim and what became of it.
+    """A paper's qualitative claim and what became of it. Make one with `order`, `differences`, `bounds` or `fact`.
 
-    A claim of an order holds where the means over the seeds have it; `doubt` says where that shows little.
-
-    Args:
-        text: the claim, e.g. "GR's Wasserstein distance is larger than AN's".
-        holds: whether it does here.
-        evidence: the numbers that say so.
-        source: where it is made, e.g. "GR 4.4".
-        seeds: how many seeds stand behind the numbers; None = nothing is random. Fewer than 3 judge nothing.
+    Attributes:
+        claim: what is claimed, e.g. "GR's Wasserstein distance is larger than AN's".
+        verdict: one of `VERDICTS`.
+        evidence: the numbers behind the verdict.
+        source: where the claim is made, e.g. "GR 4.4".
+        seeds: how many seeds stand behind the numbers; None = nothing is random.
     """
 
-    text: str
-    holds: bool
+    claim: str
+    verdict: str
     evidence: str
     source: str = ""
     seeds: int | None = None
 
     @classmethod
-    def order(
-        cls, text: str, values: Mapping[str, Sequence[float]], source: str = "", digits: int = 1
-    ) -> Claim:
-        """The claim that the means of `values` (a number a seed) fall from first to last."""
-        means = [statistics.fmean(numbers) for numbers in values.values()]
-        found = sorted(values, key=lambda name: -statistics.fmean(values[name]))
-        shown = {name: f"{statistics.fmean(values[name]):.{digits}f}" for name in found}
-        evidence = f"{found[0]} {mean_sd(values[found[0]], digits)}"
-        for one, other in pairwise(found):  # what is alike to the last digit shown is not written as an order
-            sign = "=" if shown[one] == shown[other] else ">"
-            evidence += f" {sign} {other} {mean_sd(values[other], digits)}"
-        holds = all(high > low for high, low in pairwise(means))
-        gaps = [np.subtract(high, low) for high, low in pairwise(values.values()) if len(high) == len(low)]
-        if gaps:  # a seed has the same data and labels in all of them
-            evidence += doubt(min(gaps, key=np.mean).tolist())
-        return cls(text, holds, evidence, source, min(map(len, values.values())))
+    def fact(cls, claim: str, holds: bool, evidence: str, source: str = "") -> "Claim":
+        """Return a claim in which nothing is random, such as one about an equation or about counts of labels."""
+        return cls(claim, HOLDS if holds else DOES_NOT_HOLD, evidence, source)
 
-    @property
-    def verdict(self) -> str:
-        """ "holds", "does not hold", or "not judged" where the seeds are too few."""
-        if self.seeds is not None and self.seeds < MIN_SEEDS:
-            return NOT_JUDGED
-        return "holds" if self.holds else "does not hold"
+    @classmethod
+    def bounds(
+        cls, claim: str, intervals: Mapping[str, Interval], source: str = "", *, above: float = 0, seeds: int
+    ) -> "Claim":
+        """Return the claim that every quantity is larger than `above`.
 
-    def record(self) -> dict:
-        shown = {
-            "claim": self.text,
-            "verdict": self.verdict,
-            "evidence": self.evidence,
-            "source": self.source,
-        }
-        return shown | {"seeds": self.seeds}
+        It holds if all intervals lie above the bound, does not hold if one lies below it, and is undecided otherwise.
+        The level of 95 % is that of each interval, not of all of them together.
+
+        Args:
+            intervals: estimate by name; the lowest are shown where there are many.
+            above: the bound, 0 for a difference. For a claim that a quantity is smaller, pass its negative.
+            seeds: how many seeds the intervals are over; with fewer than 3 there is no verdict.
+        """
+        return cls(claim, _verdict(intervals, above, seeds), _evidence(intervals, above), source, seeds)
+
+    @classmethod
+    def differences(
+        cls, claim: str, paired: Mapping[str, Sequence[float]], source: str = "", *, above: float = 0
+    ) -> "Claim":
+        """Return the claim that every difference is larger than `above`, by Student's intervals over the seeds.
+
+        Runs of one seed share labels, initial weights and order of examples, so their difference is steadier than
+        either of them.
+
+        Args:
+            paired: name of a difference, e.g. "GR - AN" -> one value per seed.
+        """
+        intervals = {name: Interval.of_mean(values) for name, values in paired.items()}
+        return cls.bounds(claim, intervals, source, above=above, seeds=min(map(len, paired.values())))
+
+    @classmethod
+    def order(cls, claim: str, values: Mapping[str, Sequence[float]], source: str = "") -> "Claim":
+        """Return the claim that `values`, one per seed, fall from the first name to the last."""
+        return cls.differences(
+            claim,
+            {f"{a} - {b}": np.subtract(values[a], values[b]).tolist() for a, b in pairwise(values)},
+            source,
+        )
+
+
+def _verdict(intervals: Mapping[str, Interval], above: float, seeds: int) -> str:
+    if seeds < MIN_SEEDS:
+        return NOT_JUDGED
+    if any(interval.high < above for interval in intervals.values()):
+        return DOES_NOT_HOLD
+    return HOLDS if intervals and all(interval.low > above for interval in intervals.values()) else UNDECIDED
+
+
+def _evidence(intervals: Mapping[str, Interval], above: float) -> str:
+    lowest = sorted(intervals, key=lambda name: intervals[name].value)
+    shown = lowest[:SHOWN] if len(lowest) > SHOWN + 1 else intervals
+    text = ", ".join(f"{name} {intervals[name]}" for name in shown)
+    if len(shown) < len(intervals):
+        text = f"lowest of {len(intervals)}: {text}"
+    return text if above == 0 else f"{text}; bound {above:g}"
 
 
 def save_headline(
@@ -91,14 +143,14 @@ def save_headline(
 ) -> None:
     """Write and print a notebook's headline numbers, NAME.json: the first is the headline, floats keep 4 digits.
 
-    `claims` follow under the key "claims"; `spml figures` and the gallery say of each whether it holds.
+    `claims` follow under the key "claims"; `spml figures` and the gallery show the verdict on each.
 
     Raises:
         ValueError: a number is NaN or infinite; names it, and nothing is written.
     """
     if "claims" in numbers:
         raise ValueError(
-            '"claims" is no headline number: give them as save_headline(..., claims=[Claim(...)])'
+            '"claims" is no headline number: give them as save_headline(..., claims=[Claim.order(...)])'
         )
     rounded = {}
     for key, value in numbers.items():
@@ -108,7 +160,7 @@ def save_headline(
                 raise ValueError(f"headline number {key!r} is {value}: look at what it is computed from")
             value = float(f"{value:.4g}")
         rounded[key] = value
-    if stated := [claim.record() for claim in claims]:
+    if stated := [asdict(claim) for claim in claims]:
         rounded["claims"] = stated
     text = json.dumps(rounded, indent=1, allow_nan=False, ensure_ascii=False)
     folder = locate(directory)

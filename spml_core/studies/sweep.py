@@ -17,12 +17,11 @@ import pandas as pd
 import yaml
 
 from spml_core import metrics
-from spml_core.figures.claims import Claim, doubt, mean_sd
+from spml_core.figures.claims import Claim, mean_sd
 from spml_core.paths import locate
 from spml_core.runs import Experiment, Run, run_all
 
 METRICS = ("mAP", "CP", "CR", "CF1", "OP", "OR", "OF1")
-SHOWN = 3  # differences in the evidence of a claim of more than four
 PUBLISHED = "data/published_ablations.csv"
 
 
@@ -163,39 +162,25 @@ def ablation_table(
 def pairs(
     text: str, table: pd.DataFrame, better: Iterable[tuple[Hashable, Hashable]], source: str = ""
 ) -> Claim:
-    """The claim that in each pair the first setting has the higher mean; the evidence is the difference seed by seed.
-
-    Both settings of a seed share its labels, weights and order of examples, so that their difference is steadier than
-    either.
+    """Return the claim that in each pair the first setting is better, judged by the differences over the seeds.
 
     Args:
         table: of `scores`.
         better: (higher, lower) names of settings.
     """
-    gaps = {
-        f"{_plain(one)} − {_plain(other)}": (table.loc[one] - table.loc[other]).tolist()
-        for one, other in better
-    }
-    holds = all(sum(values) > 0 for values in gaps.values())
-    shown = sorted(gaps, key=lambda name: sum(gaps[name]))[:SHOWN] if len(gaps) > SHOWN + 1 else gaps
-    found = ", ".join(f"{name} {mean_sd(gaps[name])}" for name in shown)
-    if len(shown) < len(gaps):
-        found = f"smallest of {len(gaps)} differences: {found}"
-    found += doubt(min(gaps.values(), key=sum))
-    return Claim(text, holds, found, source, table.shape[1])
+    gaps = {f"{_plain(a)} − {_plain(b)}": (table.loc[a] - table.loc[b]).tolist() for a, b in better}
+    return Claim.differences(text, gaps, source)
 
 
 def above(text: str, table: pd.DataFrame, baseline: pd.Series, source: str = "") -> Claim:
-    """The claim that every setting has a higher mean than a baseline, seed by seed; the evidence is the smallest gain.
+    """Return the claim that every setting is above a baseline, judged by the differences over the seeds.
 
     Args:
         table: of `scores`.
         baseline: a row of `scores`.
     """
-    gains = table - baseline
-    worst = gains.mean(axis=1).idxmin()
-    found = f"smallest gain {mean_sd(gains.loc[worst].tolist())}, at {_plain(worst)}{doubt(gains.loc[worst].tolist())}"
-    return Claim(text, bool(gains.loc[worst].sum() > 0), found, source, table.shape[1])
+    gains = {_plain(name): row.tolist() for name, row in (table - baseline).iterrows()}
+    return Claim.differences(text, gains, source)
 
 
 def _plain(name) -> str:
