@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from spml_core.figures import Claim, Interval, mean_sd, save_headline
+from spml_core.figures.claims import decided, tally
 
 
 def test_interval_is_students():
@@ -73,6 +74,18 @@ def test_claims_lie_beside_the_numbers(tmp_path):
     assert written == {"x": 1, "claims": [shown | {"seeds": None}]}
     with pytest.raises(ValueError, match="claims="):
         save_headline("99-a-test", {"claims": 1}, tmp_path)
+
+
+def test_how_many_claims_are_decided():
+    claims = [{"verdict": v} for v in ("holds", "undecided", "holds", "does not hold", "not judged")]
+    assert tally(claims) == "2 hold, 1 does not hold, 1 undecided, 1 not judged"
+    assert decided(iter(claims)).startswith("3 of 5 claims of the papers are decided: 2 hold, ")
+    assert tally([]) == decided([]) == ""
+
+
+def test_a_headline_may_be_an_interval(tmp_path):
+    save_headline("99-a-test", {"gain": Interval(1.0, 0.5, 1.5)}, tmp_path)
+    assert json.loads((tmp_path / "99-a-test.json").read_text()) == {"gain": "+1.0 [0.5, 1.5]"}
 
 
 def test_mean_and_spread():

@@ -301,9 +301,11 @@ plt.plot([1, 2]);
     result = spml(*command)
     assert result.exit_code == 0, result.output
     assert 'started, runs_dir="runs" figures_dir="figures" lr=0.0001 seeds=[2, 3]' in result.output
-    _, rows, claims, _ = (part.splitlines() for part in result.output.split("\n\n"))
+    _, rows, claims, decided, _ = (part.splitlines() for part in result.output.split("\n\n"))
     row = rows[-1].split()
-    assert row[0] == "01-one" and row[2:] == ["1", "1", "1", "of", "2", "hold", "slope", "0.1235", "done"]
+    assert row[0] == "01-one" and row[2:4] == ["1", "1"]
+    assert rows[-1].endswith("1 holds, 1 does not hold  slope 0.1235     done")
+    assert decided == ["2 of 2 claims of the papers are decided: 1 holds, 1 does not hold."]
     assert [line.split(maxsplit=2) for line in claims[1:]] == [
         ["holds", "01", "k rises: 0.99"], ["does", "not", "hold  01  k falls: 0.99"]
     ]  # fmt: skip

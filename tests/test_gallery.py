@@ -12,6 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from PIL import Image
 
 from spml_core.cli import main
+from spml_core.figures import VERDICTS
 from spml_core.headless import gallery
 
 
@@ -76,7 +77,9 @@ def project(tmp_path, monkeypatch):
         "source": "GR 4",
         "seeds": 3,
     }
-    (figures / "01-one.json").write_text(json.dumps({"slope": 1.5, "claims": [claim]}))
+    open_ = claim | {"claim": "EM > AN", "verdict": "undecided"}
+    few = claim | {"claim": "GR > EM", "verdict": "not judged", "seeds": 2}
+    (figures / "01-one.json").write_text(json.dumps({"slope": 1.5, "claims": [claim, open_, few]}))
     settings = {"seeds": [0, 1], "runs_dir": "/somewhere", "figures_dir": "figures"}
     (figures / "01-one.parameters.json").write_text(json.dumps(settings))
     return tmp_path
@@ -125,6 +128,10 @@ def test_captions_conditions_claims_and_parameters(text):
         "digits, 3 seeds",
         "The weight v_μ & more",  # the heading above, where there is no caption
         '<b class="does-not-hold">does not hold</b> GR > AN (GR 4): 1 < 2 (3 seeds)',
+        '<b class="undecided">undecided</b> EM > AN (GR 4): 1 < 2 (3 seeds)',
+        '<b class="not-judged">not judged</b> GR > EM (GR 4): 1 < 2 (2 seeds; 3 are needed)',
+        "1 of 3 claims of the papers are decided: 1 does not hold, 1 undecided, 1 not judged.",
+        "<p>Claims of the papers: 1 does not hold, 1 undecided, 1 not judged</p>",
         "<dt>slope</dt><dd>1.5</dd>",
         '<dt>seeds</dt><dd>[0, 1] <span class="context">one run each</span></dd>',
         "<td>m99<</td>",
@@ -133,6 +140,12 @@ def test_captions_conditions_claims_and_parameters(text):
         assert part in unescape(text)
     assert 'A "loss" <' not in text  # escaped
     assert "/somewhere" not in text and "m100&lt;" not in text and "02-nothing" not in text
+
+
+def test_each_verdict_has_a_colour_and_a_mark_of_its_own(text):
+    rules = [re.findall(rf"^\.{v.replace(' ', '-')}(?:::before)? {{(.*)}}$", text, re.M) for v in VERDICTS]
+    assert all(len(rule) == 2 for rule in rules)
+    assert len({color for color, _ in rules}) == len({mark for _, mark in rules}) == len(VERDICTS)
 
 
 def test_for_phones_screen_readers_and_the_night(text):

@@ -22,7 +22,10 @@ from spml_core.cli.text import table
 @click.option(
     "--gallery", "only_gallery", is_flag=True, help="Write index.html beside the figures; execute nothing."
 )
-def figures(names, profile, parameters, jobs, force, output_dir, listing, only_gallery):
+@click.option("--summary", "summarised", multiple=True, is_flag=False, flag_value="figures", metavar="[FOLDER]",
+              help="Print as Markdown what the notebooks found, from the JSON files in FOLDER (figures); repeatable, a "
+              "column for each; execute nothing.")  # fmt: skip
+def figures(names, profile, parameters, jobs, force, output_dir, listing, only_gallery, summarised):
     """Execute notebooks without a screen and write their figures, and index.html, the gallery of them.
 
     NAME is a notebook's number, name or file; none means all. A notebook whose text, parameters, figures and
@@ -37,6 +40,8 @@ def figures(names, profile, parameters, jobs, force, output_dir, listing, only_g
     spml figures -p dataset folder -p root my_photos -p figures_dir figures/mine
                                              all that have a data set, on yours
     spml figures --list                      what there is, what is up to date, what to set
+    spml figures --summary figures --summary figures/mine
+                                             what was found, on both data sets, as Markdown
 
     -p goes before the profile, and to each chosen notebook that declares the parameter.
     Exits with 1 when a notebook failed, with 2 when a name or a value is wrong (then nothing was executed).
@@ -50,6 +55,11 @@ def figures(names, profile, parameters, jobs, force, output_dir, listing, only_g
     try:
         from spml_core.headless import planning, runner
 
+        if summarised:
+            from spml_core.headless import summary
+
+            click.echo(summary.markdown([summary.read(folder) for folder in summarised]))
+            return
         if listing:
             click.echo("\n\n".join(map(_describe, planning.plan(**chosen))))
             return
@@ -68,21 +78,21 @@ def figures(names, profile, parameters, jobs, force, output_dir, listing, only_g
 
 def _report(results) -> None:
     """What became of each notebook, of each claim, and why anything failed; exits with 1 if anything did."""
+    from spml_core.figures.claims import decided, tally
+
     head = ("notebook", "seconds", "figures", "tables", "claims", "headline number", "status")
     rows = [
         (r.name, f"{r.seconds:.1f}", *(str(len(r.planned.notebook.promised(kind))) for kind in ("figure", "table")),
-         _held(r.claims), _headline(r.numbers), r.status)
+         tally(r.claims) or "-", _headline(r.numbers), r.status)
         for r in results
     ]  # fmt: skip
     click.echo("\n" + table([head, *rows]))
-    claims = [
-        (claim["verdict"], result.name[:2], f"{claim['claim']}: {claim['evidence']}")
-        for result in results
-        for claim in result.claims
-    ]
+    claims = [(result.name[:2], claim) for result in results for claim in result.claims]
     if claims:
-        head = ("claim", "in", "evidence; an order holds where the means over the seeds have it")
-        click.echo("\n" + table([head, *claims]))
+        head = ("verdict", "in", "claim: evidence, differences over the seeds with 95 % intervals")
+        rows = [(c["verdict"], number, f"{c['claim']}: {c['evidence']}") for number, c in claims]
+        click.echo("\n" + table([head, *rows]))
+        click.echo("\n" + decided(claim for _, claim in claims))
     failed = [result for result in results if result.status == "failed"]
     for result in failed:
         click.echo(f"\n{result.name}, {result.error}", err=True)
@@ -98,13 +108,6 @@ def _headline(numbers: dict) -> str:
     for key, value in numbers.items():
         return f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
     return "-"
-
-
-def _held(claims) -> str:
-    from spml_core.figures.claims import NOT_JUDGED
-
-    judged = [claim["verdict"] for claim in claims if claim["verdict"] != NOT_JUDGED]
-    return f"{judged.count('holds')} of {len(judged)} hold" if judged else "-"
 
 
 def _describe(planned) -> str:

@@ -138,12 +138,34 @@ def _evidence(intervals: Mapping[str, Interval], above: float) -> str:
     return text if above == 0 else f"{text}; bound {above:g}"
 
 
+def tally(claims: Iterable[Mapping]) -> str:
+    """Return how many of the claims have each verdict, e.g. "4 hold, 2 do not hold, 5 undecided"; "" without claims.
+
+    Args:
+        claims: as `save_headline` writes them, with the key "verdict".
+    """
+    verdicts = [claim["verdict"] for claim in claims]
+    plural = {HOLDS: "hold", DOES_NOT_HOLD: "do not hold"}
+    counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
+    return ", ".join(
+        f"{n} {verdict if n == 1 else plural.get(verdict, verdict)}" for verdict, n in counts.items()
+    )
+
+
+def decided(claims: Iterable[Mapping]) -> str:
+    """Return the sentence that says how many of the claims are decided at all, "" without claims."""
+    claims = list(claims)
+    number = sum(claim["verdict"] in (HOLDS, DOES_NOT_HOLD) for claim in claims)
+    return f"{number} of {len(claims)} claims of the papers are decided: {tally(claims)}." if claims else ""
+
+
 def save_headline(
     name: str, numbers: dict, directory: str | Path = "figures", *, claims: Iterable[Claim] = ()
 ) -> None:
     """Write and print a notebook's headline numbers, NAME.json: the first is the headline, floats keep 4 digits.
 
-    `claims` follow under the key "claims"; `spml figures` and the gallery show the verdict on each.
+    An `Interval` is written as its text. `claims` follow under the key "claims"; `spml figures` and the gallery show
+    the verdict on each.
 
     Raises:
         ValueError: a number is NaN or infinite; names it, and nothing is written.
@@ -155,6 +177,7 @@ def save_headline(
     rounded = {}
     for key, value in numbers.items():
         value = value.item() if isinstance(value, np.generic) else value
+        value = str(value) if isinstance(value, Interval) else value
         if isinstance(value, float):
             if not math.isfinite(value):
                 raise ValueError(f"headline number {key!r} is {value}: look at what it is computed from")

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader
 from PIL import Image
 
-from spml_core.figures.claims import MIN_SEEDS, NOT_JUDGED
+from spml_core.figures.claims import MIN_SEEDS, NOT_JUDGED, decided, tally
 from spml_core.headless.contract import Notebook, Promise, executed_dir, find
 from spml_core.paths import command, locate, write_whole
 from spml_core.words import count
@@ -42,6 +42,7 @@ def write(
     folder = locate(folder)
     executed = executed_dir(folder) if executed is None else locate(executed)
     sections = [_section(notebook, folder, executed) for notebook in find((), notebooks_dir)]
+    sections = list(filter(None, sections))
     looks = Environment(
         loader=PackageLoader("spml_core", "headless"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -50,7 +51,8 @@ def write(
         "text": lambda value: value if isinstance(value, str) else json.dumps(value),
     }
     page = looks.get_template("gallery.html.jinja").render(
-        sections=list(filter(None, sections)),
+        sections=sections,
+        decided=decided(claim for section in sections for claim in section["claims"]),
         command=command(),
         MAX_ROWS=MAX_ROWS,
         MIN_SEEDS=MIN_SEEDS,
@@ -74,6 +76,7 @@ def _section(notebook: Notebook, folder: Path, executed: Path) -> dict | None:
         "title": plain(notebook.title) or notebook.name,
         "executed": _link(os.path.relpath(copy, folder)) if copy.is_file() else "",
         "claims": claims,
+        "tally": tally(claims),
         "numbers": numbers,
         "parameters": {key: value for key, value in values.items() if key not in WHERE},
         "helps": {name: parameter.help for name, parameter in notebook.parameters.items()},

@@ -65,7 +65,8 @@ class Planned:
 class Result:
     """What became of a notebook: `status` is "done", "up to date" or "failed" (then `error` says why).
 
-    `numbers` and `claims` are those that the notebook has left, the first number being its headline.
+    `numbers` and `claims` are those that the notebook has left: the first number is its headline, and a claim is a
+    mapping with the fields of `figures.Claim`.
     """
 
     def __init__(self, planned: Planned, status: str, seconds: float = 0.0, error: str = ""):

@@ -1,0 +1,117 @@
+"""What the notebooks found, as Markdown: one row per notebook, from the JSON files that they left in a folder."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from spml_core.figures.claims import decided, tally
+from spml_core.headless.contract import Notebook, NotebookError, find
+from spml_core.headless.gallery import plain
+from spml_core.paths import locate
+
+DIFFERENCES = {  # columns, and the claims of notebook 03 whose evidence is shown below them
+    "GR − EM": "GR is above EM",
+    "GR − WAN": "GR is above WAN",
+    "GR − AN": "GR is above AN",
+}
+
+
+def read(folder: str | Path, notebooks_dir: str | Path | None = None) -> dict:
+    """Return what the notebooks left in a folder of figures, in plain JSON types.
+
+    Its data set, for each notebook the headline number and the verdicts on its claims, and GR's paired differences.
+
+    Raises:
+        NotebookError: no notebook has left its numbers there.
+    """
+    folder = locate(folder)
+    datasets, notebooks, differences = [], {}, {}
+    for notebook in find((), notebooks_dir):
+        if not (file := folder / f"{notebook.name}.json").is_file():
+            continue
+        numbers = json.loads(file.read_text(encoding="utf-8"))
+        claims = numbers.pop("claims", [])
+        evidence = {claim["claim"]: claim["evidence"] for claim in claims}
+        differences |= {
+            name: re.sub(r"^.*?(?=[+-]\d)", "", evidence[text])  # "GR - EM +0.8 [0.1, 1.5]" without the names
+            for name, text in DIFFERENCES.items()
+            if text in evidence
+        }
+        notebooks[notebook.name] = {
+            "headline": list(next(iter(numbers.items()), ())),
+            "claims": [{key: claim[key] for key in ("claim", "verdict")} for claim in claims],
+        }
+        datasets.append(_dataset(folder / f"{notebook.name}.parameters.json"))
+    if not notebooks:
+        raise NotebookError(f"{folder} has no numbers of a notebook: `spml figures` writes them")
+    dataset = next(filter(None, datasets), "digits")
+    return {"dataset": dataset, "notebooks": notebooks, "differences": differences}
+
+
+def _dataset(parameters: Path) -> str:
+    """Return the data set of a notebook, of a folder its name; "" where the notebook has none."""
+    values = json.loads(parameters.read_text(encoding="utf-8")) if parameters.is_file() else {}
+    name = values.get("dataset", "")
+    return Path(values["root"]).name if name == "folder" and values.get("root") else name
+
+
+def markdown(found: Sequence[dict], notebooks_dir: str | Path | None = None) -> str:
+    """Return a table of the notebooks with a column per data set, how many claims are decided, and GR's differences.
+
+    A cell has the verdicts on the papers' claims, and the notebook's headline number.
+
+    Args:
+        found: one `read` per data set.
+    """
+    rows = [("notebook", "question", *(f"on {one['dataset']}" for one in found), "paper")]
+    for notebook in find((), notebooks_dir):
+        if any(notebook.name in one["notebooks"] for one in found):
+            answers = [_answer(one["notebooks"].get(notebook.name)) for one in found]
+            link = f"[{notebook.name}](notebooks/{notebook.name}.ipynb)"
+            rows.append((link, plain(notebook.title).split(" · ")[-1], *answers, papers(notebook)))
+    parts = [_table(rows)]
+    for one in found:
+        claims = [claim for notebook in one["notebooks"].values() for claim in notebook["claims"]]
+        parts += [f"On {one['dataset']}, {decided(claims)}"] if claims else []
+    compared = [one for one in found if one["differences"]]
+    if compared:
+        rows = [
+            (one["dataset"], *(one["differences"].get(name, "") for name in DIFFERENCES)) for one in compared
+        ]
+        parts += ["Test mAP in points, paired differences over the seeds with 95 % intervals (notebook 03):"]
+        parts += [_table([("data set", *DIFFERENCES), *rows])]
+    return "\n\n".join(parts)
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    head, *rest = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rest))
+
+
+def _answer(found: dict | None) -> str:
+    if found is None:
+        return ""
+    headline = f"{found['headline'][0]}: {rounded(found['headline'][1])}" if found["headline"] else ""
+    return "; ".join(filter(None, (tally(found["claims"]), headline)))
+
+
+def rounded(value) -> str:
+    """Return a headline number with the two digits that seeds leave alone; counts and texts as they are."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
+
+
+def papers(notebook: Notebook) -> str:
+    """Return what of the papers a notebook's figures and tables redraw, "GR Fig. 1, Table 1; Hill Fig. 3, 4"."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for source in (source for promise in notebook.promises for source in promise.source):
+        paper, _, places = source.partition(" ")  # "EM", "Fig 3b/Table 3"
+        for kind, numbers in re.findall(r"(Fig|Table) (.*?)(?=/?(?:Fig|Table|$))", places):
+            known = found.setdefault(paper, {}).setdefault("Fig." if kind == "Fig" else kind, [])
+            known += [n for n in re.findall(r"\d+|[IVX]+(?:-[IVX]+)?", numbers) if n not in known]
+    return "; ".join(
+        f"{paper} " + ", ".join(f"{kind} {', '.join(kinds[kind])}" for kind in sorted(kinds))
+        for paper, kinds in found.items()
+    )

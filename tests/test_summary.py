@@ -1,0 +1,112 @@
+"""What the notebooks found, as Markdown: the README's table, made by a command from JSON files."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import readme
+from spml_core.cli import main
+from spml_core.headless import summary
+from spml_core.headless.contract import find
+
+PROJECT = Path(__file__).parents[1]
+
+
+def claim(text, verdict, evidence=""):
+    return {"claim": text, "verdict": verdict, "evidence": evidence, "source": "", "seeds": 3}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Figures of two notebooks on a folder of photographs."""
+    monkeypatch.chdir(PROJECT)
+    numbers = {"test mAP, gr": 61.4321, "methods": 25}
+    claims = [
+        claim("GR is above EM", "undecided", "gr − em -0.5 [-1.9, 0.9]"),
+        claim("GR is above AN", "holds", "gr − an +8.7 [4.1, 13.3]"),
+    ]
+    (tmp_path / "03-benchmark.json").write_text(json.dumps(numbers | {"claims": claims}))
+    parameters = {"dataset": "folder", "root": "/somewhere/corel5k"}
+    (tmp_path / "03-benchmark.parameters.json").write_text(json.dumps(parameters))
+    (tmp_path / "06-k-hat-assumptions.json").write_text(json.dumps({"Spearman": 0.91234}))
+    return tmp_path
+
+
+def spml(*arguments):
+    return CliRunner().invoke(main, ["figures", *map(str, arguments)])
+
+
+def test_the_command_prints_a_row_for_each_notebook(folder):
+    result = spml("--summary", folder)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[0] == "| notebook | question | on corel5k | paper |"
+    assert lines[2].startswith(
+        "| [03-benchmark](notebooks/03-benchmark.ipynb) | Which loss is best, and by how much? |"
+    )
+    assert "| 1 holds, 1 undecided; test mAP, gr: 61 | GR Table 2; EM Table 1" in lines[2]
+    assert "| Spearman: 0.91 | GR Fig. 5 |" in lines[3]
+    assert "On corel5k, 1 of 2 claims of the papers are decided: 1 holds, 1 undecided." in lines
+    assert lines[-1] == "| corel5k | -0.5 [-1.9, 0.9] |  | +8.7 [4.1, 13.3] |"
+    assert "somewhere" not in result.output
+
+
+def test_several_folders_are_columns(folder):
+    result = spml("--summary", folder, "--summary", folder)
+    assert result.output.startswith("| notebook | question | on corel5k | on corel5k | paper |")
+
+
+def test_without_a_folder_it_is_that_of_the_figures(folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(summary, "read", lambda name: asked.append(name) or {"notebooks": {}})
+    monkeypatch.setattr(summary, "markdown", lambda found: "")
+    assert spml("--summary").exit_code == 0 and asked == ["figures"]
+
+
+def test_an_empty_folder_says_what_fills_it(folder, tmp_path):
+    result = spml("--summary", tmp_path / "none")
+    assert (
+        result.exit_code == 2 and "has no numbers of a notebook: `spml figures` writes them" in result.output
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(96.31, "96"), (0.6234, "0.62"), (625.4, "625"), (14, "14"), ("GR", "GR"), (-0.0456, "-0.046")],
+)
+def test_headline_numbers_have_the_digits_that_seeds_leave_alone(value, shown):
+    assert summary.rounded(value) == shown
+
+
+# --- the README ---
+
+
+def test_the_readme_is_what_the_command_makes_of_the_tracked_numbers(monkeypatch):
+    monkeypatch.chdir(PROJECT)
+    page = (PROJECT / readme.README).read_text(encoding="utf-8")
+    found = json.loads((PROJECT / readme.KEPT).read_text(encoding="utf-8"))
+    assert readme.update(page, summary.markdown(found)) == page, (
+        "python -m benchmarks.readme FOLDER ... writes it"
+    )
+    assert set(found[0]["notebooks"]) == {notebook.name for notebook in find((), None)}
+    assert len(re.findall(r"^\| \[\d\d-", page, re.M)) == len(found[0]["notebooks"])
+
+
+def test_the_readme_is_written_from_folders(folder, tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    (project / "pyproject.toml").write_text('[project]\nname = "spml-core"\n')
+    (project / "notebooks").symlink_to(PROJECT / "notebooks")
+    (project / "README.md").write_text(f"before\n{readme.BEGIN}old\n{readme.END}\nafter\n")
+    monkeypatch.chdir(project)
+    readme.main([str(folder)])
+    written = (project / "README.md").read_text(encoding="utf-8")
+    assert written == f"before\n{readme.BEGIN}{spml('--summary', folder).output}{readme.END}\nafter\n"
+    readme.main([str(folder)])
+    assert (project / "README.md").read_text(encoding="utf-8") == written
+    (project / "README.md").write_text("no marks")
+    with pytest.raises(ValueError, match="has no <!-- summary"):
+        readme.main([str(folder)])
