@@ -110,19 +110,67 @@ def test_is_committed_without_outputs(nb, code):
     assert set(nb.metadata.get("language_info", {})) <= {"name"}  # no version of somebody's Python
 
 
-def test_cells_are_few_and_short(nb, code):
-    lengths = [len(cell.source.splitlines()) for cell in code]
-    assert len(lengths) <= 25 and max(lengths) <= 25
-    assert statistics.median(lengths) <= 7, sorted(lengths)
-    kinds = "".join(cell.cell_type[0] for cell in nb.cells)
-    assert "ccc" not in kinds
+def test_cells_are_readable(nb, code):
+    """One idea a cell; no number of cells or lines asks for cutting one in two."""
+    assert max(len(cell.source.splitlines()) for cell in code) <= 40
     assert all(cell.source.strip() for cell in nb.cells)
+    assert not [cell for cell in code if "noqa" in cell.source]
 
 
 def test_begins_and_ends_in_prose(nb):
     assert nb.cells[0].cell_type == nb.cells[-1].cell_type == "markdown"
     closing = nb.cells[-1].source
-    assert "**Claim**" in closing and "**Ours**" in closing and "**Difference**" in closing
+    assert "**Claim**" in closing and "**Difference**" in closing
+
+
+# --- what is measured is shown by code ---
+
+# A number in prose is of a paper, a parameter or mathematics; tests/reference/prose_numbers.csv lists those, each with
+# its reason. Everywhere allowed: ends of a probability, its half, and the level of the intervals.
+ANYWHERE = {"0", "1", "0.5", "95 %"}
+PLACE = r"[\dIVX]+[a-z]?(?:\.\d+)*"
+NOT_PROSE = (
+    r"```.*?```", r"`[^`]*`", r"\$\$.*?\$\$", r"\$[^$]*\$", r"(?<=\])\([^)]*\)",  # code, mathematics, addresses
+    r"^# \d\d ·", r"\b[Nn]otebooks? \d\d(?:(?:,| and| to) \d\d)*", r"\(\d\d(?:, \d\d)*\)",  # notebooks
+    rf"\b(?:Fig\.|Figs?|Figures?|Tables?|Eqs?\.|Eq|[Ss]ections?|Appendix|Assumptions?|Remarks?) {PLACE}"
+    rf"(?:(?:, | and |/| to |-| or ){PLACE})*",
+    r"\b(?:GR|EM|Hill|Hill/SPLC|SPLC|LASD) (?:\d|[A-Z]\.)[\d.]*(?:(?:, | and |/){PLACE})*".replace("{PLACE}", PLACE),
+    r"\b(?:19|20)\d\d\b",  # years
+)  # fmt: skip
+NUMBER = r"(?<![\w.@-])[-+−]?\d[\d,.]*(?<=\d)(?:\s?%)?"
+WORD = "(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
+COUNTED = rf"\b{WORD} (?:out )?of (?:the |its )?(?:{WORD}|\d+)\b|\b{WORD} (?:points|per ?cent|%)"
+
+
+def numbers_of_prose(text):
+    for pattern in NOT_PROSE:
+        text = re.sub(pattern, " ", text, flags=re.S | re.M)
+    found = [re.sub(r"\s?%", " %", number.replace("−", "-")) for number in re.findall(NUMBER, text)]
+    return found + [found[0] for found in re.finditer(COUNTED, text)]
+
+
+@pytest.mark.parametrize(
+    ("prose", "numbers"),
+    [
+        ("With the defaults GR is 6.7 points above AN (96.3 ± 0.7).", ["6.7", "96.3", "0.7"]),
+        ("At p > 0.6 it finds 54% of them, and six of ten classes rise.", ["0.6", "54 %", "six of ten"]),
+        ("See Fig. 3a, 4 and Table II (GR 4.4, E.3; Eq. 6, notebook 03), IJCAI 2024.", []),
+        ("$b = -8$ and `steps=25` of ResNet-50 on COCO2014 with L1, F1@3", []),
+        ("from -1 to 1,200", ["-1", "1,200"]),
+    ],
+)
+def test_numbers_of_prose(prose, numbers):
+    assert numbers_of_prose(prose) == numbers
+
+
+def test_no_measured_number_is_typed_into_prose(path, nb):
+    listed = pd.read_csv(Path(__file__).parent / "reference" / "prose_numbers.csv", dtype=str)
+    assert listed.reason.notna().all()
+    own = listed[listed.notebook == path.stem[:2]]
+    allowed = ANYWHERE | {number for numbers in own.numbers for number in numbers.split("; ")}
+    prose = (cell.source for cell in nb.cells if cell.cell_type == "markdown")
+    typed = [number for text in prose for number in numbers_of_prose(text) if number not in allowed]
+    assert not typed, f"{typed}: shown by code, or listed with a reason in tests/reference/prose_numbers.csv"
 
 
 def test_defines_no_class_and_no_loss(code, tree):
@@ -317,7 +365,7 @@ def test_benchmark(headline):
     assert 8 <= numbers["methods not told apart from the first by mean rank"] < 25
     assert one(numbers, "Spearman", "GR", "VOC") > 0.6
     assert one(numbers, "mAP, hill, 75") > one(numbers, "mAP, hill, single") + 5
-    assert len(numbers["claims"]) == 13
+    assert len(numbers["claims"]) >= 13
 
 
 @pytest.mark.slow
@@ -326,7 +374,7 @@ def test_ablation(headline):
     whole, terms = numbers["test mAP, GR with k̂, v, L"], numbers["test mAP, GR with L"]
     assert whole > numbers["test mAP, AN"] + 3 and terms > numbers["test mAP, AN"] + 2
     assert min(numbers["test mAP, Hill"], numbers["test mAP, Hill−"]) > numbers["test mAP, AN"]
-    assert len(numbers["claims"]) == 13
+    assert len(numbers["claims"]) >= 13
 
 
 @pytest.mark.slow
@@ -334,7 +382,7 @@ def test_hyperparameters(headline):
     numbers = headline("05-hyperparameters")
     assert numbers["test mAP, bce"] > numbers["test mAP, gr"] > numbers["test mAP, an"] + 3
     assert numbers["spread of GR over mu(T) and sigma(T), points"] > 0
-    assert len(numbers["claims"]) == 15
+    assert len(numbers["claims"]) >= 15
 
 
 @pytest.mark.slow
