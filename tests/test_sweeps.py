@@ -118,12 +118,10 @@ def test_ablation_table(found):
 def test_pairs():
     table = pd.DataFrame({0: [3.0, 2.0, 1.0], 1: [3.0, 2.5, 2.9], 2: [3.0, 2.0, 1.2]}, index=list("abc"))
     claim = pairs("a is best", table, [("a", "b"), ("a", "c")], "X")
-    # +0.83 ± 0.29 and +1.30 ± 1.04 over three seeds: only the first is decided
-    assert claim.verdict == "undecided" and claim.evidence == "a − b +0.8 [0.1, 1.6], a − c +1.3 [-1.3, 3.9]"
-    assert pairs("", table, [("a", "b")]).verdict == "holds"
+    assert claim.verdict == "holds" and claim.evidence == "a − b 0.8 ± 0.3, a − c 1.3 ± 1.0"
     many = pairs("", table, [("a", "b"), ("a", "c"), ("b", "c"), ("c", "b"), ("b", "a")])
-    assert many.evidence.startswith("lowest of 5: b − a -0.8 [") and many.verdict == "does not hold"
-    assert pairs("", table, [("b", "a"), ("a", "b")]).verdict == "does not hold"
+    assert many.evidence.startswith("smallest of 5 differences: b − a -0.8 ± 0.3, c − b")
+    assert pairs("", table, [("a", "b"), ("c", "b")]).verdict == "does not hold"
     assert pairs("", table[[0, 1]], [("a", "b")]).verdict == "not judged"
 
 
@@ -153,12 +151,11 @@ def test_every_published_row_is_a_number_of_its_own():
 
 def test_above():
     table = pd.DataFrame(
-        {0: [3.0, 2.0], 1: [3.0, 2.1], 2: [3.0, 1.9]},
-        index=pd.MultiIndex.from_tuples([(-2.0, 1), (-2.0, 0.5)]),
+        {0: [3.0, 2.0], 1: [3.0, 2.5]}, index=pd.MultiIndex.from_tuples([(-2.0, 1), (-2.0, 0.5)])
     )
-    claim = above("", table, pd.Series({0: 1.0, 1: 1.0, 2: 1.0}))
-    assert claim.verdict == "holds" and "(-2, 0.5) +1.00 [0.75, 1.25]" in claim.evidence
-    assert above("", table, pd.Series({0: 2.5, 1: 2.5, 2: 2.5})).verdict == "does not hold"
+    claim = above("", table, pd.Series({0: 1.0, 1: 2.0}))
+    assert claim.holds and claim.evidence == "smallest gain 0.8 ± 0.4, at (-2, 0.5)"
+    assert not above("", table, pd.Series({0: 3.0, 1: 3.0})).holds
 
 
 def test_drawing():
