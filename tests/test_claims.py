@@ -56,6 +56,31 @@ def test_evidence_has_the_digits_of_the_difference():
     assert str(Interval(12.3, -4.0, 28.6)) == "+12 [-4, 29]"
 
 
+@pytest.mark.parametrize("scale", [100, 1, 0.03, 0.0004])
+@pytest.mark.parametrize(
+    "differences", [[1.0, 1.1, 0.9], [1.0, 1.0, 1.0], [1.0, 1.4, 0.602], [-1.0, -1.4, -0.602]]
+)
+def test_evidence_shows_why_an_order_holds(scale, differences):
+    """Not "holds: role 0.03 = an 0.03", nor an interval that is printed as if it began at 0 (case 48)."""
+    claim = Claim.differences("role > an", {"role - an": [scale * x for x in differences]})
+    low, high = map(float, claim.evidence.split("[")[1].rstrip("]").split(", "))
+    assert (claim.verdict == "holds") == (low > 0) and (claim.verdict == "does not hold") == (high < 0)
+    assert claim.verdict != "undecided"
+
+
+def test_another_processor_decides_or_leaves_open_but_does_not_turn_a_verdict_round():
+    """Trainings of another processor are other draws of the same noise (case 40)."""
+    rng = np.random.default_rng(0)
+    for true, never in ((0.0, ()), (0.3, ("does not hold",)), (3.0, ("does not hold", "undecided"))):
+        verdicts = [
+            Claim.differences("", {"gr - an": (true + 0.3 * rng.standard_normal(3)).tolist()}).verdict
+            for _ in range(200)
+        ]
+        assert not set(verdicts) & set(never)
+        if not true:  # the mean of either sign; seldom more than the 5 % that the level allows
+            assert verdicts.count("undecided") > 180
+
+
 def test_evidence_of_many_differences_is_the_lowest():
     many = {f"d{n}": [n + 1.0, n + 1.1, n + 0.9] for n in range(6)}
     assert Claim.differences("all", many).evidence.startswith("lowest of 6: d0 +1.0")

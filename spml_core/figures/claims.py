@@ -49,11 +49,13 @@ class Interval(NamedTuple):
         return cls(mean, mean - half, mean + half)
 
     def __str__(self) -> str:
-        """Return e.g. "+3.1 [1.2, 5.0]", with the digits that the width of the interval justifies."""
+        """Return e.g. "+3.1 [1.2, 5.0]", with the digits that the width justifies, and that tell each end from 0."""
         width = self.high - self.low
         if not math.isfinite(width):
             return f"{self.value:+.3g}"
         digits = 1 if width == 0 else min(max(1 - math.floor(math.log10(width)), 0), 6)
+        while digits < 6 and any(end != 0 == round(end, digits) for end in (self.low, self.high)):
+            digits += 1
         return f"{self.value:+.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
 
