@@ -111,7 +111,12 @@ def papers(notebook: Notebook) -> str:
         for kind, numbers in re.findall(r"(Fig|Table) (.*?)(?=/?(?:Fig|Table|$))", places):
             known = found.setdefault(paper, {}).setdefault("Fig." if kind == "Fig" else kind, [])
             known += [n for n in re.findall(r"\d+|[IVX]+(?:-[IVX]+)?", numbers) if n not in known]
-    return "; ".join(
-        f"{paper} " + ", ".join(f"{kind} {', '.join(kinds[kind])}" for kind in sorted(kinds))
+    listed = {
+        paper: [f"{kind} {', '.join(sorted(kinds[kind], key=_as_number))}" for kind in sorted(kinds)]
         for paper, kinds in found.items()
-    )
+    }
+    return "; ".join(f"{paper} {', '.join(places)}" for paper, places in listed.items())
+
+
+def _as_number(text: str) -> int:
+    return int(text) if text.isdigit() else 0  # Roman numbers keep their order
