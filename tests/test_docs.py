@@ -49,4 +49,4 @@ def test_a_missing_extra_is_named_by_the_import_that_needs_it(room, tmp_path):
     code = ONLY_TORCH + (
         f"try:\n    import spml_core.{room}\nexcept ModuleNotFoundError as error:\n    print(error)\n"
     )
-    assert "pip install 'spml-core[" in execute(code, tmp_path)
+    assert "pip install --constraint constraints.txt '.[notebooks]'" in execute(code, tmp_path)
