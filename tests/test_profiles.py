@@ -7,13 +7,13 @@ from pathlib import Path
 import nbformat
 import pytest
 from click.testing import CliRunner
+from miniatures import write_folder
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from spml_core import data
 from spml_core.cli import main
 from spml_core.headless import planning, profiles, runner
 from spml_core.headless.contract import NotebookError, find
-from miniatures import write_folder
 
 ROOT = Path(__file__).parents[1]
 TRAINS = """

@@ -98,7 +98,9 @@ def train(
         ]
         if explain:
             for experiment in experiments:
-                click.echo(_explained(experiment, protocol, preset, fields | values(others) | {"data": data or None}))
+                click.echo(
+                    _explained(experiment, protocol, preset, fields | values(others) | {"data": data or None})
+                )
             return
         if jobs > 1 and world_size() > 1:
             raise ValueError(
@@ -242,7 +244,9 @@ def _explained(experiment, protocol: str | None, preset: str | None, given: dict
             chosen = of_preset.get("params", {})
             for k, v in effective.items():
                 unchanged = k in asked and k in chosen and to_json(asked[k]) == to_json(chosen[k])
-                whence = f"preset {preset}" if unchanged else "given" if k in asked else "default of the method"
+                whence = (
+                    f"preset {preset}" if unchanged else "given" if k in asked else "default of the method"
+                )
                 counted = "; counted on the validation labels" if v == AUTO else ""
                 rows.append((f"params.{k}", to_json(v), whence + counted))
             continue
