@@ -1,7 +1,7 @@
 """What the documents show is run: each command, each snippet of Python, each file; small, and in this process.
 
-A command of `spml` that is new in a document is run as it stands, with the options of `SMALL`. What needs other words is
-in `SPELLED`; what cannot run here, and every other program, in `EXCEPTIONS`, with the reason.
+A command of `spml` that is new in a document is run as it stands, with the options of `SMALL`. What needs other words
+is in `SPELLED`; what cannot run here, and every other program, in `EXCEPTIONS`, with the reason.
 """
 
 import os
@@ -85,7 +85,7 @@ def blocks(page: str, language: str = "") -> list[str]:
 
 
 def commands_of(page: str) -> list[str]:
-    """All that begins with a program's name, in blocks or between backticks; comments and pictures of output cut off."""
+    """Return all that begins with a program's name, in blocks or between backticks, without comments."""
     prose = re.sub(r"^```.*?^```$", "", (PROJECT / page).read_text(), flags=re.M | re.S)
     lines = re.sub(r" *\\\n *", " ", "\n".join(blocks(page))).splitlines()
     lines = [re.split(r"\s+# |\s{3,}(?=\S)", line.strip())[0] for line in lines]
@@ -118,7 +118,7 @@ def reader(tmp_path_factory):
     rows = {f"2008_{n:06d}": {"cat": 1, "dog": (-1) ** n} for n in range(40)}
     train = dict(list(rows.items())[:30])
     write_voc(home / "VOC", {"train": train, "val": {k: v for k, v in rows.items() if k not in train}})
-    np.save(home / "formatted_train_images.npy", np.array([f"{name}.jpg" for name in train]))
+    np.save(home / "formatted_train_images.npy", np.array([*train]))
     observed = np.zeros((len(train), 20))
     observed[:, 7] = 1  # cat
     np.save(home / "formatted_train_labels_obs.npy", observed)
@@ -164,9 +164,8 @@ def test_a_command_of_the_documents_runs(command, small):
             (small / word).unlink(missing_ok=True)
             (small / word).parent.mkdir(parents=True, exist_ok=True)
     result = CliRunner().invoke(main, words[1:])
-    accepted = (
-        (0, 1) if words[1:3] == ["data", "check"] else (0,)
-    )  # 1: the miniature is odd, and the report says so
+    # 1 of `data check`: the miniature is not fit for training, and the report says so.
+    accepted = (0, 1) if words[1:3] == ["data", "check"] else (0,)
     assert result.exit_code in accepted and isinstance(result.exception, SystemExit | None), (
         f"{shlex.join(words)}\n{result.output}\n{result.exception!r}"
     )
