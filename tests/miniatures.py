@@ -14,6 +14,17 @@ def picture(path, value=0, size=(12, 8)):
     Image.new("RGB", size, (value % 256, 2 * value % 256, 7)).save(path)
 
 
+def write_folder(root, num=40):
+    """A folder as a data set: `num` pictures with one or two of four labels, in three splits."""
+    names, lines = ("bay", "city", "sea", "sky"), ["image,split,labels"]
+    for n in range(num):
+        picture(root / "images" / f"{n}.jpg", 5 * n)
+        labels = sorted({names[n % 4], names[n // 4 % 4]})
+        lines.append(f"images/{n}.jpg,{('train', 'train', 'val', 'test')[n // 2 % 4]},{';'.join(labels)}")
+    (root / "labels.csv").write_text("\n".join(lines) + "\n")
+    return root
+
+
 def write_voc(root, rows):
     """`rows`: phase -> {image id: {class: 1 or 0}}; all else is -1. One image more than the lists name."""
     base = root / "VOCdevkit" / "VOC2012"

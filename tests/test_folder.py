@@ -357,6 +357,9 @@ def test_missing_images_can_be_left_out(folder):
     (root / "03.png").unlink()
     data = load("folder", root=root, size=8, allow_missing=True)
     assert sum(map(len, data.parts.values())) == 19 and data.notes["missing_images"]["first"] == ["03.png"]
+    refused(root, "03.png", "set the option allow_missing")
+    (root / "04.png").write_bytes(b"")  # case 59: no advice that is followed already
+    assert "allow_missing" not in refused(root, "04.png", allow_missing=True)
 
 
 def test_files_no_row_names(folder):

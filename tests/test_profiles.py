@@ -7,6 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from click.testing import CliRunner
+from miniatures import write_folder
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from spml_core import data
@@ -161,6 +162,29 @@ def test_other_methods_go_without_the_params_that_a_profile_has_for_those_left_o
     assert values(methods=["gr"])["07-trains"]["params"] == {"gr": {"q3": 1.5}}
     asked = {"methods": ["gr"], "params": {"em": {"alpha": 1}}}  # stays, to be refused
     assert values(**asked)["07-trains"]["params"] == {"em": {"alpha": 1}}
+
+
+@pytest.mark.parametrize("profile", ["quick", "smoke", "paper"])
+def test_a_folder_of_ones_own_goes_through_all_notebooks_in_every_profile(profile, tmp_path):
+    given = {"dataset": "folder", "root": str(write_folder(tmp_path / "my_photos"))}
+    for run in planning.plan(parameters=given, profile=profile):
+        profiles.check(run.notebook, run.values)  # all that is asked before a kernel starts
+        for key in ("data", "training"):
+            assert not run.values.get(key)
+    backbones = {run.name: run.values["backbones"] for run in planning.plan(["11"], given, profile=profile)}
+    own = ["resnet34", "resnet50", "resnet101"] if profile == "paper" else ["tf_efficientnet_lite0"]
+    assert backbones == {"11-backbones": own}
+
+
+def test_what_a_command_says_of_its_data_set_counts(project):
+    write(project, "all: {data: {train: 300}, training: {lr: 0.1}}")
+    folder = {"dataset": "folder", "root": "."}
+    assert values(**folder)["07-trains"]["data"] == {}
+    found = values(**folder, data={"min_images": 2}, training={"lr": 0.2})["07-trains"]
+    assert found["data"] == {"min_images": 2} and found["training"] == {"lr": 0.2}
+    assert values(dataset="digits")["07-trains"]["data"] == {"train": 300}
+    write(project, "all: {dataset: voc2012, training: {lr: 0.1}}")  # made for photographs, so for others too
+    assert values(dataset="coco2014")["07-trains"]["training"] == {"lr": 0.1}
 
 
 @pytest.mark.parametrize("names", [(), ("01", "07")])

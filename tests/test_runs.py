@@ -313,6 +313,15 @@ def test_place_device_and_threads_are_not_in_the_key(small, key, pictures, tmp_p
     assert all(key(small()) == key(small(**{name: value})) for name, value in others.items())
 
 
+def test_the_number_of_processes_is_in_the_key(small, key, monkeypatch):
+    """Case 58: batch norm and flips are those of each process."""
+    keys = [key(small())]
+    for number in (1, 2, 4):
+        monkeypatch.setenv("WORLD_SIZE", str(number))
+        keys.append(key(small()))
+    assert keys[0] == keys[1] and len(set(keys)) == 3
+
+
 def test_root_may_be_given_as_path_or_relative(small, key, pictures, tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "spml-core"\n')
     shutil.copytree(pictures, tmp_path / "pictures")

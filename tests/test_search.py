@@ -314,6 +314,9 @@ def test_options_win_over_the_preset(tmp_path, fixed):
     assert explain()["params.alpha"] == "0.4" and explain()["lr"] == "0.5" and explain()["method"] == '"em"'
     other = explain("-p", "alpha", "0.2", "--lr", "0.1")
     assert (other["params.alpha"], other["lr"]) == ("0.2", "0.1")
+    shown = CliRunner().invoke(main, ["train", "--preset", str(file), "--explain", "--lr", "0.1"]).output
+    origins = {line.split()[0]: line.split("  ")[-1].strip() for line in shown.splitlines() if "  " in line}
+    assert origins["params.alpha"] == origins["method"] == f"preset {file}" and origins["lr"] == "given"
     gr = explain("--method", "gr")
     assert gr["method"] == '"gr"' and gr["lr"] == "0.5"
     file.write_text("leraning_rate: 3\n")

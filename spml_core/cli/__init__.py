@@ -9,6 +9,7 @@ with extra("notebooks"):
     from spml_core.cli.explore import explore
     from spml_core.cli.figures import figures
     from spml_core.cli.methods import methods
+    from spml_core.cli.reference import commands
     from spml_core.cli.search import search
     from spml_core.cli.text import bars_without_a_width, plain_warnings
     from spml_core.cli.train import train
@@ -36,5 +37,5 @@ def main(context):
     bars_without_a_width()
 
 
-for command in (figures, explore, train, search, methods, data):
+for command in (figures, explore, train, search, methods, data, commands):
     main.add_command(command)

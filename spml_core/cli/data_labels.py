@@ -46,7 +46,7 @@ def labels(name, root, options, source, convention, images, nan, split, output, 
 
     \b
     spml data labels digits --output single.csv
-    spml data labels digits --drop 0.8 --seed 1 --output left40.csv
+    spml data labels digits --drop 0.8 --seed 1 --output drop80.csv
     spml data labels folder --root my_photos --weights inverse_frequency
     spml data labels voc2012 --root VOC --import formatted_train_labels_obs.npy \\
          --images formatted_train_images.npy --convention spml --output voc-published.csv

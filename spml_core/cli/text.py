@@ -6,7 +6,7 @@ from contextlib import suppress
 
 ROOT = "Folder of the data set; a relative one starts at the project folder."
 DROP = (
-    "Share of an image's positives to take away, 0 to 1: of n, floor(n (1 - RATIO)) + 1 stay, so one at least. Of 5 "
+    "Share of an image's positives to take away, 0 to 1: of n, floor(n (1 - RATIO)) + 1 stay, at most n. Of 5 "
     "positives, 0 leaves 5, 0.5 leaves 3, 0.8 leaves 2, 1 leaves 1. Hill/SPLC published 0.5, 0.8 and 1."
 )
 PREPARED = ("size",)  # options of `data.load` that say nothing of labels and files

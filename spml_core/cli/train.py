@@ -98,7 +98,9 @@ def train(
         ]
         if explain:
             for experiment in experiments:
-                click.echo(_explained(experiment, protocol, fields | values(others)))
+                click.echo(
+                    _explained(experiment, protocol, preset, fields | values(others) | {"data": data or None})
+                )
             return
         if jobs > 1 and world_size() > 1:
             raise ValueError(
@@ -205,14 +207,15 @@ def _named(protocol: str) -> tuple[str, str | None]:
     return name, dataset or None
 
 
-def _explained(experiment, protocol: str | None, given: dict) -> str:
-    """A line for each field: its effective value, and where that is from."""
+def _explained(experiment, protocol: str | None, preset: str | None, given: dict) -> str:
+    """A line for each field: its effective value, and where that is from: `given` is what the command line says."""
     import dataclasses
 
     from spml_core import data
     from spml_core.runs import Experiment, protocols
     from spml_core.runs.experiment import AUTO
     from spml_core.runs.record import to_json
+    from spml_core.search import space
     from spml_core.train import Training, distributed
     from spml_core.train.device import precision_on
 
@@ -221,22 +224,36 @@ def _explained(experiment, protocol: str | None, given: dict) -> str:
     if protocol:
         name, dataset = _named(protocol)
         published = protocols.protocol(name, dataset) | ({"dataset": dataset} if dataset else {})
+    of_preset = {} if preset is None else space.read_preset(preset)
     settings = [f.name for f in dataclasses.fields(Training)]
+
+    def origin(name: str, asked) -> str:
+        if given.get(name) is not None:
+            return f"given, and preset {preset}" if name == "data" and "data" in of_preset else "given"
+        if name in of_preset and to_json(asked) == to_json(of_preset[name]):
+            return f"preset {preset}"
+        if asked is None:
+            return "default" if getattr(full, name) is None else "default of data set or method"
+        if name in published:
+            return f"protocol {protocol}"
+        return "default" if asked == getattr(plain, name) else "given"
+
     for name in sorted((f.name for f in dataclasses.fields(full)), key=lambda name: name in settings):
         effective, asked = getattr(full, name), getattr(experiment, name)
         if name == "params":
+            chosen = of_preset.get("params", {})
             for k, v in effective.items():
-                origin = "given" if k in asked else "default of the method"
+                unchanged = k in asked and k in chosen and to_json(asked[k]) == to_json(chosen[k])
+                whence = (
+                    f"preset {preset}" if unchanged else "given" if k in asked else "default of the method"
+                )
                 counted = "; counted on the validation labels" if v == AUTO else ""
-                rows.append((f"params.{k}", to_json(v), origin + counted))
+                rows.append((f"params.{k}", to_json(v), whence + counted))
             continue
-        origin = "given" if given.get(name) is not None or asked != getattr(plain, name) else "default"
-        if given.get(name) is None and name in published:
-            origin = f"protocol {protocol}"
-        origin = "default of data set or method" if asked is None and effective is not None else origin
+        whence = origin(name, asked)
         if name == "pretrained" and full.mode == "linear":
-            origin = "of mode linear: its frozen features are of pretrained weights"
-        rows.append((name, to_json(effective), origin))
+            whence = "of mode linear: its frozen features are of pretrained weights"
+        rows.append((name, to_json(effective), whence))
     device = distributed.fabric(full.accelerator).device
     rows.append(("here", f"{device.type}, {precision_on(device, full.precision)}", "device and precision"))
     said = f"\nprotocol {protocol}: {protocols.source(_named(protocol)[0])}" if protocol else ""

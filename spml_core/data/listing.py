@@ -118,7 +118,7 @@ class Listing:
             counted = words.some(len(empty), len(self), "image", "is an empty file", "are empty files")
             problems.append(f"{counted} (0 bytes):{table.bullets(empty)}")
         if problems:
-            problems.append(decoding.REMEDY)
+            problems.append(f"{decoding.REMEDY} {decoding.ALLOW_MISSING}" if missing else decoding.REMEDY)
         hollow = set(empty)
         return problems, [path for path in there if path not in hollow]
 

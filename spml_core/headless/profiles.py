@@ -16,10 +16,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from spml_core import words
-from spml_core.headless.contract import Notebook, NotebookError, find, reason
+from spml_core.headless.contract import Notebook, NotebookError, Parameter, find, reason
 from spml_core.paths import locate
 
 QUICK = "quick"  # the profile that needs no file: the notebooks' own defaults
+DIGITS = "digits"  # the data set of the defaults
+FOR_DIGITS = ("data", "training", "backbones")  # parameters whose defaults suit digits alone
 
 
 def load(name: str, notebooks_dir: str | Path | None = None) -> dict[str, dict]:
@@ -78,8 +80,10 @@ def resolve(
 ) -> dict[str, dict]:
     """Return notebook -> parameter -> value, from the defaults, the profile and what was given; the last one counts.
 
-    Each notebook takes of what is given the parameters that it declares. Where a command chooses methods, but no
-    `params`, the default params of methods left out do not count.
+    Each notebook takes of what is given the parameters that it declares. Where a profile or a command chooses another
+    data set than digits, what was meant for digits does not count: `data`, `training` and `backbones` are then those of
+    the data set itself. Where a command chooses methods, but no `params`, the default params of methods left out do not
+    count.
 
     Raises:
         NotebookError: a parameter that none of the notebooks declares, or a value of another type.
@@ -89,21 +93,36 @@ def resolve(
     resolved = {}
     for notebook, its in declares.items():
         values = {key: parameter.default for key, parameter in its.items()}
-        for key, value in ((profile or {}).get(notebook, {}) | dict(given)).items():
-            if key not in its:
-                continue
-            try:
-                values[key] = its[key].coerce(value)
-            except (ValueError, TypeError) as error:
-                expected = f"{its[key].type} (default {json.dumps(its[key].default)})"
-                raise NotebookError(
-                    f"parameter {key!r} of {notebook} must be {expected}, not {value!r}: {reason(error)}"
-                ) from error
+        for layer in ((profile or {}).get(notebook, {}), given):
+            chosen = {key: _coerced(its[key], value, notebook) for key, value in layer.items() if key in its}
+            if values.get("dataset") == DIGITS != chosen.get("dataset", DIGITS):
+                own = _of_data_set(chosen["dataset"])
+                values |= {key: own[key] for key in FOR_DIGITS if key in its and key in own}
+            values |= chosen
         if {"methods", "params"} <= its.keys() and "methods" in given and "params" not in given:
             chosen = values["methods"] or values["params"]
             values["params"] = {m: v for m, v in values["params"].items() if m in chosen}
         resolved[notebook] = values
     return resolved
+
+
+def _coerced(parameter: Parameter, value, notebook: str):
+    try:
+        return parameter.coerce(value)
+    except (ValueError, TypeError) as error:
+        expected = f"{parameter.type} (default {json.dumps(parameter.default)})"
+        raise NotebookError(
+            f"parameter {parameter.name!r} of {notebook} must be {expected}, not {value!r}: {reason(error)}"
+        ) from error
+
+
+def _of_data_set(name: str) -> dict:
+    """Values of `FOR_DIGITS` that suit any data set; an unknown one, which `check` refuses, has no backbone."""
+    from spml_core.runs import DEFAULTS
+
+    return {"data": {}, "training": {}} | (
+        {"backbones": [DEFAULTS[name]["backbone"]]} if name in DEFAULTS else {}
+    )
 
 
 def check(notebook: Notebook, values: Mapping[str, object]) -> None:
@@ -136,9 +155,11 @@ def check(notebook: Notebook, values: Mapping[str, object]) -> None:
                 )
         else:
             by_method = {values["method"]: params} if "method" in values else {}
-        names = [key for key in ("dataset", "root", "data", "epochs", "backbone") if key in values]
+        names = [key for key in ("dataset", "root", "data", "epochs") if key in values]
         fields = {key: values[key] for key in names} | values.get("training", {})
-        for method, own in by_method.items():
-            runs.Experiment(method=method, params=own, **fields).resolved()
+        one = values.get("backbone")
+        for backbone in values.get("backbones", [one]) if one is None else [one]:
+            for method, own in by_method.items():
+                runs.Experiment(method=method, params=own, **{"backbone": backbone} | fields).resolved()
     except (ValueError, TypeError) as error:
         raise NotebookError(f"{notebook.name}: {error}") from error

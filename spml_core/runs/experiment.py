@@ -184,7 +184,8 @@ class Experiment(train.Training):
     def key(self, dataset: data.Dataset) -> str:
         """Return a SHA-256 of a resolved experiment: its fields, the content of the data, the code of the method.
 
-        Not of where things lie, nor of what changes rounding only (`NOT_IN_KEY`).
+        Not of where things lie, nor of what changes rounding only (`NOT_IN_KEY`). Several processes that train it
+        together draw flips and measure batch norm each on its own, so their number is part of the key.
         """
         fields = dataclasses.asdict(self.counted(dataset)) | dict.fromkeys(NOT_IN_KEY)
         if "manifest" in self.observe:
@@ -194,6 +195,8 @@ class Experiment(train.Training):
             from spml_core.data.files import features
 
             parts.append(features.weights_id(self.backbone))
+        if train.distributed.world_size() > 1:
+            parts.append({"processes": train.distributed.world_size()})
         same = json.loads(to_json(parts), parse_int=float)  # alpha=1 and alpha=1.0 are one experiment
         return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
 

@@ -17,9 +17,9 @@ from spml_core.data.dataset import DataError
 from spml_core.data.files import table
 
 RULE = "whole image to a square, bicubic, JPEG draft at twice the size, transparency on white"
-REMEDY = (
-    "Restore these files. To train without them: delete the rows of a labels.csv that name them, or, where files are "
-    "missing, set the option allow_missing (spml train: -d allow_missing true)."
+REMEDY = "Restore these files. To train without them, delete the rows of a labels.csv that name them."
+ALLOW_MISSING = (
+    "To train without missing files, set the option allow_missing (spml train: -d allow_missing true)."
 )
 
 
