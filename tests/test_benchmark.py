@@ -21,11 +21,12 @@ def test_names_are_all_whole_methods():
 
 @pytest.mark.parametrize("dataset", ["digits", "voc2012", "cub200"])
 def test_parameters_can_be_built(dataset):
-    chosen = comparison.parameters(comparison.names(), dataset, 1.5)
+    chosen = comparison.parameters(comparison.names(), dataset)
     for name, params in chosen.items():
-        methods.build(name, num_classes=312, num_examples=4, **params)
-    expected = {"digits": 1.5, "voc2012": 1.5, "cub200": 31.4}[dataset]
-    assert chosen["role"]["expected_positives"] == expected and chosen["en"]["expected_positives"] == 1.5
+        required = dict.fromkeys(methods.get(name).requires, 1.5)
+        methods.build(name, num_classes=312, num_examples=4, **required | params)
+    published = {"digits": {}, "voc2012": {"expected_positives": 1.5}, "cub200": {"expected_positives": 31.4}}
+    assert chosen["role"] == published[dataset] and chosen["en"] == {}  # else counted in the data
     assert chosen["em"] == {} if dataset == "digits" else chosen["em"]["alpha"] in (0.2, 0.01)
 
 
@@ -41,10 +42,10 @@ def test_cells():
 def test_published_by_our_names():
     table = published("GR Table 2", metric="mAP")
     assert table.loc["gr"].tolist() == ["89.83 ± 0.12", "73.17 ± 0.36", "49.08 ± 0.04", "21.64 ± 0.32"]
-    assert table.loc["role", "voc2012"] == "88.26 ± 0.21" and "fm_splc" in table.index
+    assert table.loc["role", "VOC"] == "88.26 ± 0.21" and "fm_splc" in table.index
     assert table.loc["hill"].isna().sum() == 2
     full = published("EM Table 1", value="mean", metric="mAP")
-    assert full.loc["bce", "voc2012"] == 89.42 and full.loc["iun", "voc2012"] == 87.60
+    assert full.loc["bce", "VOC"] == 89.42 and full.loc["iun", "VOC"] == 87.60
     by_metric = published("Hill Table XII", "metric", labels="single_positive")
     assert list(by_metric) == list(METRICS) and by_metric.loc["hill", "OF1"] == "69.5"
     assert published("Hill Table III", "labels", metric="mAP").loc["an"].dropna().size == 3
@@ -126,6 +127,15 @@ def test_orders_of_absent_methods_claim_nothing():
     (claim,) = comparison.ordered("", table, [("gr", "an"), ("gr", "em")])
     assert claim.verdict == "holds" and claim.evidence == "gr − an 1.0 ± 0.0"
     assert comparison.ordered("", table, [("em", "an")]) == []
+
+
+def test_paired_differences():
+    table = pd.DataFrame([[3.0, 4.0, 5.0], [1.0, 2.0, 3.5]], index=["gr", "an"], columns=[0, 1, 2])
+    (row,) = comparison.paired_differences(table, "gr", ["an"]).to_dict("records")
+    assert row["difference"] == "GR − AN" and row["seed 2"] == 1.5 and row["mean"] == pytest.approx(11 / 6)
+    assert row["high"] - row["mean"] == pytest.approx(2.4841 * np.std([2, 2, 1.5], ddof=1), rel=1e-4)
+    (row,) = comparison.paired_differences(table[[0]], "gr", ["an"]).to_dict("records")
+    assert row["mean"] == 2 and np.isnan(row["low"]) and np.isnan(row["high"])  # one seed has no interval
 
 
 def test_crowded_digits_leave_the_published_shares():

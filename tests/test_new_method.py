@@ -86,7 +86,7 @@ def test_the_command_lists_and_describes_it():
 
 def test_benchmarks_and_figures_take_it():
     assert "mine" in comparison.names() and comparison.label("mine") == "mine"
-    assert comparison.parameters(["mine", "an"], "voc2012", 1.5) == {"mine": {}, "an": {}}
+    assert comparison.parameters(["mine", "an"], "voc2012") == {"mine": {}, "an": {}}
     looks = [(figures.color(name), figures.style(name)["linestyle"]) for name in methods.names()]
     assert len(set(looks)) == len(looks) and figures.label("mine") == "mine"
     with pytest.raises(ValueError, match="no published hyperparameters for method 'mine'"):
@@ -108,7 +108,7 @@ def test_what_it_says_of_itself_is_used():
             return {"missing": "42"}
 
     assert figures.style("told") == {"label": "Mine, told", "color": "#123456", "linestyle": ":"}
-    assert comparison.parameters(["told"], "voc2012", 1.5) == {"told": {"expected_positives": 1.5}}
+    assert comparison.parameters(["told"], "voc2012") == {"told": {}}
     lab = loss_lab("told", b=(-2, -8))
     assert "= 42" in lab.equation.value and lab.params()["b"] == (-2.0, -8.0)
     assert lab.params()["temperature"] == 1.0

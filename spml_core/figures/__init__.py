@@ -8,6 +8,7 @@ with extra("notebooks"):
         EXTRA_FORMATS,
         FONT,
         context,
+        dataset_name,
         detached,
         find_venue,
         save_figure,
@@ -19,7 +20,7 @@ with extra("notebooks"):
     from spml_core.figures.tables import save_table
 
 __all__ = [
-    "EXTRA_FORMATS", "FONT", "NEGATIVE", "POSITIVE", "VERDICTS", "Claim", "Interval", "color", "context", "detached",
-    "find_venue", "label", "mean_sd", "save_figure", "save_headline", "save_table", "style", "subplots",
-    "use", "venues",
+    "EXTRA_FORMATS", "FONT", "NEGATIVE", "POSITIVE", "VERDICTS", "Claim", "Interval", "color", "context",
+    "dataset_name", "detached", "find_venue", "label", "mean_sd", "save_figure", "save_headline", "save_table", "style",
+    "subplots", "use", "venues",
 ]  # fmt: skip

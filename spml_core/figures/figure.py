@@ -140,6 +140,11 @@ def detached(nrows: int = 1, ncols: int = 1, *, width: str = "text", **options):
     return subplots(nrows, ncols, width=width, figure=Figure, **options)
 
 
+def dataset_name(dataset: str, root: str | Path | None) -> str:
+    """Return what a data set is called: one of the kind "folder" goes by the name of its folder."""
+    return Path(root).name if dataset == "folder" and root else dataset
+
+
 def context(runs: Iterable, epoch: str = "best") -> str:
     """What a figure has to say about the runs it shows: data, backbone, seeds, choice of the epoch, exact or not.
 
@@ -161,7 +166,10 @@ def context(runs: Iterable, epoch: str = "best") -> str:
     floors = {config["method"]: config["params"].get("log_floor", 0) for config, _ in noted}
     floored = ", ".join(f"{method} {floor:g}" for method, floor in floors.items() if floor)
     parts = [
-        each(f"{c['dataset']} ({s['data']['sizes']['train']:,} training images)" for c, s in noted),
+        each(
+            f"{dataset_name(c['dataset'], c.get('root'))} ({s['data']['sizes']['train']:,} training images)"
+            for c, s in noted
+        ),
         each(c["backbone"] + " (frozen)" * (c["mode"] == "linear") for c, _ in noted),
         f"{seeds} seed{'s' * (seeds > 1)}",
         epoch

@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import stats
 
 from spml_core.figures import palette
-from spml_core.figures.claims import Claim
+from spml_core.figures.claims import Claim, Interval
 from spml_core.methods import Method, get
 from spml_core.methods import names as registered
 from spml_core.methods.display import look_order
@@ -32,24 +32,16 @@ RENAMED = {
     ): "role",  # the paper's ROLE; on VOC and COCO its cells are those of ROLE + LinearInit
 }
 OTHERS = {"role_li": "ROLE + LinearInit", "smile": "SMILE", "mime": "MIME"}
-LEFT = {"full": "full", "75 %": "75pct_labels_left", "40 %": "40pct_labels_left", "single": "single_positive"}
+# Hill/SPLC's label settings on COCO in the file of published results, and the percent of the labels left (Table II).
+HILL_LEFT = {"full": 100, "75pct_labels_left": 75, "40pct_labels_left": 40, "single_positive": 34}
 SHORT = {"voc2012": "VOC", "coco2014": "COCO", "nuswide": "NUS", "cub200": "CUB"}
 SHORT |= {"nuswide_asl_list": "NUS (119k list)", "openimages": "Open Images"}
 
 
-def parameters(methods: Iterable[str], dataset: str, expected_positives: float) -> dict[str, dict]:
-    """Return hyperparameters by method: those published for the data set where there are some, else the defaults.
-
-    Args:
-        expected_positives: true positives an image, for the methods that must be told (k).
-    """
-    chosen = {}
-    for method in methods:
-        its = get(method)
-        published = its.presets.params.get(dataset, {}) if its.presets else {}
-        required = {"expected_positives": expected_positives} if "expected_positives" in its.requires else {}
-        chosen[method] = required | published
-    return chosen
+def parameters(methods: Iterable[str], dataset: str) -> dict[str, dict]:
+    """Return hyperparameters by method: those published for the data set where there are some, else none."""
+    presets = {method: get(method).presets for method in methods}
+    return {method: its.params.get(dataset, {}) if its else {} for method, its in presets.items()}
 
 
 def names() -> list[str]:
@@ -80,10 +72,10 @@ def cells(numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def published(source: str, columns: str = "dataset", value: str = "text", **where) -> pd.DataFrame:
-    """What a paper's table prints: a row a method by our names, in the paper's order, and a column a data set.
+    """Return a paper's table: one row per method by our names, in the paper's order, and one column per data set.
 
-    Rows of methods that are not registered stay, under the paper's name (`OTHERS`). The known slips of the tables are
-    in data/README.md.
+    Rows of methods that are not registered stay, under the paper's name (`OTHERS`); data sets have their `SHORT`
+    names. The known slips of the tables are in data/README.md.
 
     Args:
         source: "GR Table 2", "EM Table 1", "LASD Table 2", "Hill Table III", "Hill Table X" to "Hill Table XV".
@@ -101,7 +93,8 @@ def published(source: str, columns: str = "dataset", value: str = "text", **wher
         digits = rows["mean"].map(lambda mean: f"{mean:.2f}" if rows["std"].notna().any() else f"{mean:.1f}")
         rows["text"] = digits + spread
     wide = rows.pivot(index="method", columns=columns, values=value)
-    return wide.loc[rows["method"].unique(), rows[columns].unique()].rename_axis(None, axis=1)
+    wide = wide.loc[rows["method"].unique(), rows[columns].unique()]
+    return wide.rename(columns=SHORT if columns == "dataset" else {}).rename_axis(None, axis=1)
 
 
 def _ours(source: str, loss: str, labels: str) -> str:
@@ -111,10 +104,10 @@ def _ours(source: str, loss: str, labels: str) -> str:
 
 
 def beside(ours: pd.DataFrame, printed: pd.DataFrame, also: Iterable[str] = ()) -> pd.DataFrame:
-    """Texts of our cells and of printed ones in one table: a row a method, in the paper's order.
+    """Return the texts of our cells and of printed ones in one table: one row per method, in the paper's order.
 
     Args:
-        ours: of `cells`, a row a method.
+        ours: of `cells`, one row per method.
         printed: of `published`; columns of the same names as ours are told apart by `add_prefix` before.
         also: methods of ours below them, which the paper does not print.
     """
@@ -123,10 +116,10 @@ def beside(ours: pd.DataFrame, printed: pd.DataFrame, also: Iterable[str] = ()) 
 
 
 def report(blocks: Mapping[str, pd.DataFrame], of: str = "labels") -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Tables of the same columns below each other, for `save_table`: the table, and the highest cells of each.
+    """Stack tables of the same columns, for `save_table`.
 
     Args:
-        blocks: name -> texts, a row a method, as of `beside` or `cells`. A single block goes without its name.
+        blocks: name -> texts, one row per method, as of `beside` or `cells`. A single block goes without its name.
         of: heading of the names.
 
     Returns:
@@ -147,16 +140,16 @@ def report(blocks: Mapping[str, pd.DataFrame], of: str = "labels") -> tuple[pd.D
 
 
 def agreement(ours: pd.DataFrame, printed: pd.DataFrame) -> pd.DataFrame:
-    """Whether methods rank here as a paper prints them: Spearman's correlation over the methods both have.
+    """Return Spearman's correlation of our mAP with printed ones, over the methods that both have.
 
     Args:
-        ours: a row a method, a column a seed.
-        printed: a row a method, a column a data set, numbers. Oracles are left out.
+        ours: one row per method, one column per seed.
+        printed: numbers, one row per method, one column per data set. Oracles are left out.
 
     Returns:
-        A row a data set of which both have 3 methods or more: methods (how many), spearman (of the means over our
+        One row per data set of which both have 3 methods or more: methods (how many), spearman (of the means over our
         seeds), lowest and highest (of single seeds), p_value (of no relation), and with_first: how the paper's own
-        first column ranks the same methods, the most that can be asked for.
+        first column ranks the same methods, the most that can be asked for. NaN where all values of a side are equal.
     """
     rows = []
     for dataset, column in printed.items():
@@ -166,9 +159,9 @@ def agreement(ours: pd.DataFrame, printed: pd.DataFrame) -> pd.DataFrame:
         if len(both) < 3:
             continue
         found = stats.spearmanr(mine.mean(axis=1), theirs)
-        single = [stats.spearmanr(mine[seed], theirs).statistic for seed in mine]
+        single = np.array([stats.spearmanr(mine[seed], theirs).statistic for seed in mine])
         own = stats.spearmanr(first, theirs, nan_policy="omit").statistic
-        rows.append((dataset, len(both), found.statistic, min(single), max(single), found.pvalue, own))
+        rows.append((dataset, len(both), found.statistic, single.min(), single.max(), found.pvalue, own))
     columns = ["dataset", "methods", "spearman", "lowest", "highest", "p_value", "with_first"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -180,26 +173,25 @@ def _both(ours: pd.DataFrame, printed: pd.Series) -> list[str]:
 
 
 def ranks(ours: pd.DataFrame, printed: pd.Series) -> pd.DataFrame:
-    """Ranks by mAP here and in print (1 is best), among the methods that both have, oracles left out.
+    """Return ranks by mAP here and in print (1 is best), among the methods that both have, oracles left out.
 
     Args:
-        ours: a row a method, a column a seed.
-        printed: a number a method.
+        ours: one row per method, one column per seed.
+        printed: one number per method.
 
     Returns:
-        A row a method, best in print first: here (mean of the ranks of the seeds), best and worst of them, printed.
+        One row per method, best in print first: here (mean of the ranks of the seeds), best and worst of them, printed.
     """
     both = _both(ours, printed)
-    rank = lambda values: pd.Series(stats.rankdata(-values), both)  # noqa: E731
-    single = pd.DataFrame({seed: rank(ours.loc[both, seed]) for seed in ours}, index=both)
+    single = ours.loc[both].rank(ascending=False)
     table = pd.DataFrame(
         {"here": single.mean(axis=1), "best": single.min(axis=1), "worst": single.max(axis=1)}
     )
-    return table.assign(printed=rank(printed[both])).sort_values("printed")
+    return table.assign(printed=printed[both].rank(ascending=False)).sort_values("printed")
 
 
 def labels_left(found: Mapping[tuple, Iterable[Run]]) -> pd.Series:
-    """Percent of the positives of the training images that are observed, by the first part of the settings' names."""
+    """Return the percent of the training images' positives that are observed, by the first part of a setting's name."""
     shares: dict[Hashable, list[float]] = {}
     for (first, *_), runs in found.items():
         for run in runs:
@@ -209,11 +201,30 @@ def labels_left(found: Mapping[tuple, Iterable[Run]]) -> pd.Series:
     return pd.Series({first: np.mean(values) for first, values in shares.items()})
 
 
-def ordered(text: str, table: pd.DataFrame, better: Iterable[tuple], source: str = "") -> list[Claim]:
-    """`sweep.pairs` of those pairs whose methods are both there, as a list: empty if there are none.
+def paired_differences(table: pd.DataFrame, first: str, others: Iterable[str]) -> pd.DataFrame:
+    """Return what a method is above others, over the seeds: one row per other method, with Student's 95 % interval.
 
     Args:
-        table: a row a setting, a column a seed.
+        table: of `scores`.
+
+    Returns:
+        difference (its name), mean, low, high (`Interval.of_mean`; NaN for a single seed), and one column "seed N" per
+        seed.
+    """
+    rows = []
+    for other in others:
+        gaps = table.loc[first] - table.loc[other]
+        mean, low, high = Interval.of_mean(gaps.tolist())
+        row = {"difference": f"{label(first)} − {label(other)}", "mean": mean, "low": low, "high": high}
+        rows.append(row | gaps.add_prefix("seed ").to_dict())
+    return pd.DataFrame(rows).replace([-np.inf, np.inf], np.nan)
+
+
+def ordered(text: str, table: pd.DataFrame, better: Iterable[tuple], source: str = "") -> list[Claim]:
+    """Return a list with the claim of `sweep.pairs`, of the pairs whose settings are both there, or an empty one.
+
+    Args:
+        table: one row per setting, one column per seed.
         better: (higher, lower) names of rows.
     """
     there = [pair for pair in better if all(name in table.index for name in pair)]
