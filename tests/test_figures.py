@@ -267,6 +267,14 @@ def test_context_says_what_a_reader_must_know():
         figures.context([])
 
 
+def test_a_folder_goes_by_its_own_name():
+    assert figures.dataset_name("folder", "photos/my_cats") == "my_cats"
+    assert (
+        figures.dataset_name("voc2012", "data/VOC") == "voc2012"
+        and figures.dataset_name("digits", None) == "digits"
+    )
+
+
 def test_text_is_legible_on_paper(saved):
     sizes = [float(size) for size in re.findall(rb"/F\d+ ([\d.]+) Tf", inflated(saved))]
     assert sizes and 5 <= max(sizes) <= 12
