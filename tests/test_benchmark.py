@@ -106,6 +106,9 @@ def test_agreement():
     assert table.index.tolist() == ["VOC", "COCO"]  # two methods have no order to speak of
     assert table.methods.tolist() == [4, 4]
     assert table.loc["VOC", ["lowest", "highest", "with_first"]].tolist() == pytest.approx([0.8, 1, 1])
+    assert table.loc["VOC", "p_value"] == pytest.approx(
+        4 / 24
+    )  # two tie: four of 24 orders are as good or as bad
     assert table.loc["COCO", "with_first"] == -1 and table.loc["COCO", "spearman"] < -0.9
     ranks = comparison.ranks(ours, printed["VOC"])
     assert ranks.index.tolist() == ["hill", "gr", "em", "an"] and ranks.printed.tolist() == [1, 2, 3, 4]
@@ -125,7 +128,7 @@ def test_labels_left():
 def test_orders_of_absent_methods_claim_nothing():
     table = pd.DataFrame({s: [3.0, 2.0] for s in range(3)}, index=["gr", "an"])
     (claim,) = comparison.ordered("", table, [("gr", "an"), ("gr", "em")])
-    assert claim.verdict == "holds" and claim.evidence == "gr − an 1.0 ± 0.0"
+    assert claim.verdict == "holds" and claim.evidence == "gr − an +1.0 [1.0, 1.0]"
     assert comparison.ordered("", table, [("em", "an")]) == []
 
 
