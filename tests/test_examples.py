@@ -37,6 +37,9 @@ def test_bars_of_an_image():
     assert an["kind"].tolist() == ["annotated", "missing", "negative", "negative"]
     assert an["right"].tolist() == [True, False, False, True]
     assert gr["right"].tolist() == [False, True, True, True]
+    assert examples.tally(bars).loc["AN"].to_dict() == {
+        "annotated positive": "1 of 1", "missing positive": "0 of 1", "negative": "1 of 2"
+    }  # fmt: skip
     few = examples.table(probs, full, images=["a.jpg"], classes="vwxyz", labels=1)
     assert few["kind"].tolist() == ["positive"] * 4  # true labels are never left out
 
@@ -69,6 +72,17 @@ def test_drawn_and_predicted_as_trained(tmp_path):
     np.testing.assert_allclose([bar.get_width() for bar in axes[1, 1].patches], own["prob"])
     (crosses,) = (line for line in axes[1, 1].lines if line.get_marker() == "x")
     assert crosses.get_ydata().tolist() == np.flatnonzero(~own["right"]).tolist()
+    matplotlib.pyplot.close(fig)
+
+
+def test_many_methods_go_below_each_other():
+    full, observed = np.array([[1, 1, 0]] * 2), np.array([[1, 0, 0]] * 2)
+    probs = {f"method{n}": np.full((2, 3), n / 25) for n in range(25)}
+    bars = examples.table(probs, full, observed, images=["a", "b"], classes="xyz")
+    fig = examples.draw(bars, [np.zeros((4, 4), np.uint8)] * 2)
+    assert [ax.get_title() for ax in fig.axes if ax.get_title()] == list(probs)
+    assert sum(len(ax.patches) for ax in fig.axes) == len(bars)
+    assert fig.get_size_inches()[0] < 7.1
     matplotlib.pyplot.close(fig)
 
 

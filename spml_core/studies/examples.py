@@ -31,6 +31,7 @@ KIND_LABELS = {
     "negative": "negative",
 }
 WRONG = "#D55E00"
+ABREAST = 6  # methods beside each other
 
 
 def choose(full, observed=None, *, num_images: int, seed: int = 0) -> np.ndarray:
@@ -126,8 +127,19 @@ def table(
     return pd.DataFrame(rows, columns=["image", "method", "class", "kind", "prob", "right"])
 
 
+def tally(bars: pd.DataFrame, threshold: float = 0.5) -> pd.DataFrame:
+    """Return how many bars of each kind are above the threshold, "3 of 4": a row a method, a column a kind of label."""
+    above = (bars["prob"] > threshold).groupby([bars["method"], bars["kind"]], sort=False)
+    text = above.sum().astype(str) + " of " + above.size().astype(str)
+    return (
+        text.unstack().rename(index=figures.label, columns=KIND_LABELS).rename_axis(index=None, columns=None)
+    )
+
+
 def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 0.5) -> Figure:
     """A row an image: the picture, then for each method a bar a label; a cross marks what is wrong.
+
+    More than six methods go into several blocks of rows below each other.
 
     Args:
         bars: of `table`.
@@ -135,10 +147,18 @@ def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 
     """
     methods = list(dict.fromkeys(bars["method"]))
     numbers = bars[bars["method"] == methods[0]].groupby("image", sort=False).size().tolist()
-    size = {"width": "text", "height_to_width": 0.17 * (1 + len(methods)), "squeeze": False}
-    widths = [0.7, *[1] * len(methods)]
-    fig, axes = figures.subplots(len(numbers), 1 + len(methods), **size, width_ratios=widths)
-    Rows(axes, numbers).show(bars, pictures, threshold)
+    blocks = -(-len(methods) // ABREAST)
+    columns = -(-len(methods) // blocks)
+    size = {"width": "text", "height_to_width": 0.17 * (1 + columns), "squeeze": False}
+    widths = [0.7, *[1] * columns]
+    fig, axes = figures.subplots(blocks * len(numbers), 1 + columns, **size, width_ratios=widths)
+    for n, block in enumerate(np.split(axes, blocks)):
+        several = methods[n * columns : (n + 1) * columns]
+        Rows(block[:, : 1 + len(several)], numbers).show(
+            bars[bars["method"].isin(several)], pictures, threshold
+        )
+        for ax in block[:, 1 + len(several) :].flat:
+            ax.set_axis_off()
     handles = legend([kind for kind in KINDS if (bars["kind"] == kind).any()])
     fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return fig
