@@ -10,6 +10,7 @@ with extra("notebooks"):
         context,
         detached,
         find_venue,
+        panels,
         save_figure,
         subplots,
         use,
@@ -20,6 +21,6 @@ with extra("notebooks"):
 
 __all__ = [
     "EXTRA_FORMATS", "FONT", "NEGATIVE", "POSITIVE", "VERDICTS", "Claim", "Interval", "color", "context", "detached",
-    "find_venue", "label", "mean_sd", "save_figure", "save_headline", "save_table", "style", "subplots",
+    "find_venue", "label", "mean_sd", "panels", "save_figure", "save_headline", "save_table", "style", "subplots",
     "use", "venues",
 ]  # fmt: skip
