@@ -136,13 +136,16 @@ def subplots(
 
 
 def panels(number: int, columns: int = 3, **options) -> tuple[Figure, list]:
-    """Return a figure with `number` axes in rows of at most `columns`, by `subplots`, and the list of the axes.
+    """Return a figure with `number` axes in rows of at most `columns`, and the list of the axes.
+
+    It is as wide as the text, or as a column if there is one panel. Axes above an empty place show their ticks.
 
     Args:
-        options: of `subplots`. With sharex, axes above an empty place show their ticks.
+        options: of `subplots`.
     """
     columns = min(columns, number)
-    fig, grid = subplots(-(-number // columns), columns, squeeze=False, **options)
+    width = "text" if number > 1 else "column"
+    fig, grid = subplots(-(-number // columns), columns, width=width, squeeze=False, **options)
     for empty in grid.flat[number:]:
         empty.set_axis_off()
     for last in grid.flat[max(number - columns, 0) : number]:
