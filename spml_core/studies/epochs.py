@@ -59,10 +59,11 @@ def by_seed(table: pd.DataFrame, value: str, **chosen) -> pd.DataFrame:
 def by_class(table: pd.DataFrame, value: str, setting: str = "setting") -> pd.DataFrame:
     """Return one row per class and one column per (setting, seed): `value`. Classes undefined in any run are left out.
 
-    So every setting and seed counts the same classes.
+    So every setting and seed counts the same classes. A run in which no class is defined excludes none.
     """
     wide = table.pivot(index="class", columns=[setting, "seed"], values=value)
-    return wide.reindex(table["class"].unique()).dropna()
+    wide = wide.reindex(table["class"].unique())
+    return wide[wide.loc[:, wide.notna().any()].notna().all(axis=1)]
 
 
 def class_means(wide: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
