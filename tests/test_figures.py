@@ -215,6 +215,19 @@ def test_width_at_a_venue(venue, column, text):
     assert figures.subplots(venue="ijcai2024")[0].get_figwidth() == 3.375
 
 
+@pytest.mark.parametrize(
+    ("number", "shape"), [(1, (1, 1)), (2, (1, 2)), (3, (1, 3)), (7, (3, 3)), (25, (9, 3))]
+)
+def test_panels_in_rows(number, shape):
+    fig, axes = figures.panels(number, height_to_width=0.5, sharex=True, sharey=True)
+    grid = axes[0].get_gridspec()
+    assert len(axes) == number and (grid.nrows, grid.ncols) == shape
+    assert [ax.axison for ax in fig.axes] == [True] * number + [False] * (len(fig.axes) - number)
+    lowest = axes[-shape[1] :]  # nothing is drawn below these, so they show their ticks
+    assert all(ax.xaxis.get_tick_params()["labelbottom"] for ax in lowest)
+    plt.close(fig)
+
+
 @pytest.mark.parametrize("venue", figures.venues())
 def test_every_venue_draws(venue):
     assert 2 < figures.subplots(venue=venue)[0].get_figwidth() < 8

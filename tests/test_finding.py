@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from spml_core import analysis
-from spml_core.runs import Experiment, run
-from spml_core.studies import band, by_seed, every_epoch, last_epoch, unobserved
+from spml_core.runs import Experiment, Labels, run
+from spml_core.studies import band, by_class, by_seed, class_means, every_epoch, last_epoch, unobserved
 
 SIZES = {"train": 80, "val": 40, "test": 20}
 
@@ -55,7 +55,7 @@ def test_missing_labels_of_the_training_images(trained):
     assert row["recall"] == pytest.approx((above & false).sum() / false.sum())
     assert row["chance"] == pytest.approx(train.full[hidden].mean())
     groups = unobserved.missing_scores(labels)
-    assert row["distance"] == pytest.approx(analysis.wasserstein(*groups.values()))
+    assert abs(row["distance"]) == pytest.approx(analysis.wasserstein(*groups.values()))
     table = analysis.histogram(groups, 5)
     assert table.groupby("group")["share"].sum().tolist() == pytest.approx([1, 1])
     fig, ax = plt.subplots()
@@ -72,7 +72,73 @@ def test_distance_by_class(trained):
     hidden = labels.observed[:, 3] == 0
     p, positive = labels.probs[hidden, 3], labels.full[hidden, 3] == 1
     assert table.loc[3, ["positives", "negatives"]].tolist() == [positive.sum(), (~positive).sum()]
-    assert table.loc[3, "distance"] == pytest.approx(analysis.wasserstein(p[positive], p[~positive]))
+    assert abs(table.loc[3, "distance"]) == pytest.approx(analysis.wasserstein(p[positive], p[~positive]))
+
+
+def labelled(positives, negatives) -> Labels:
+    """One class, nothing observed, with these probabilities."""
+    p = np.array([*positives, *negatives])[:, None]
+    full = np.repeat([1, 0], [len(positives), len(negatives)]).astype(np.int8)[:, None]
+    return Labels(np.zeros_like(full), full, np.ones_like(full, bool), np.log(p / (1 - p)))
+
+
+def test_the_distance_says_which_group_scores_higher():
+    """Without its sign, a model that scores missing positives below the negatives would seem to tell them apart."""
+    high, low = [0.5467, 0.6467, 0.4467], [0.5, 0.6, 0.4]
+    assert unobserved.distance(labelled(high, low)) == pytest.approx(0.0467)
+    assert unobserved.distance(labelled(low, high)) == pytest.approx(-0.0467)
+    assert analysis.wasserstein(low, high) == analysis.wasserstein(high, low) > 0  # as the papers print it
+    table = unobserved.class_distances(labelled(low, high), ["a"])
+    assert table["distance"].tolist() == pytest.approx([-0.0467])
+    assert unobserved.missing(labelled(low, high), 0.5)["distance"] < 0
+    # Overlapping groups whose means are in the wrong order: the distance is larger than the difference of the means.
+    mixed = unobserved.distance(labelled([0.1, 0.6], [0.4, 0.5]))
+    assert mixed < 0 and abs(mixed) == pytest.approx(0.2)
+
+
+def test_a_distance_to_an_empty_group_is_undefined():
+    assert np.isnan(unobserved.distance(labelled([], [0.2, 0.3])))
+    assert np.isnan(unobserved.distance(labelled([0.2], [])))
+
+
+def test_flatness_before_training():
+    rng = np.random.default_rng(0)
+    full = (rng.random((400, 10)) < 0.1).astype(np.int8)
+    noise = rng.normal(0, 0.01, full.shape)
+
+    def flatness(logits):
+        labels = Labels(np.zeros_like(full), full, np.ones_like(full, bool), logits)
+        return unobserved.flatness(labels, analysis.slope_test(labels.probs, **unobserved.truth(labels)))
+
+    by_chance = flatness(rng.normal(0, 0.1, 10) + noise)  # the classes differ, and are equally frequent
+    assert 0.5 < by_chance.low <= by_chance.value <= by_chance.high <= 1
+    rising = flatness(0.1 * full + rng.normal(0, 0.1, full.shape))
+    assert rising.high < 0.5
+
+
+def test_log_loss_of_a_curve():
+    labels = labelled([0.9, 0.6], [0.1, 0.2, 0.3])
+    expected = -np.log([0.9, 0.6, 0.9, 0.8, 0.7]).mean()
+    assert unobserved.curve_log_loss(labels, lambda p: p) == pytest.approx(expected)
+    assert unobserved.curve_log_loss(labels, lambda p: np.full_like(p, 0.5)) == pytest.approx(np.log(2))
+
+
+def test_classes_undefined_in_any_run_are_in_no_count():
+    table = pd.DataFrame(
+        {
+            "setting": ["gr"] * 6 + ["an"] * 6,
+            "seed": [0, 0, 0, 1, 1, 1] * 2,
+            "class": ["dog", "cat", "bird"] * 4,
+            "distance": [1, 2, 3, 3, np.nan, 5, 0, 0, 0, 0, 0, 0],
+        }
+    )
+    wide = by_class(table, "distance")
+    assert wide.index.tolist() == ["dog", "bird"] and wide["gr"].to_numpy().tolist() == [[1, 3], [3, 5]]
+    means, spread = class_means(wide)
+    assert means["gr"].tolist() == [2, 4] and means["an"].tolist() == [0, 0]
+    assert spread["gr"].tolist() == pytest.approx([2**0.5] * 2)
+    one, without = class_means(by_class(table[table.seed == 1], "distance"))
+    assert one["gr"].tolist() == [3, 5] and without["gr"].tolist() == [0, 0]
 
 
 def test_densities_pool_the_seeds_and_integrate_to_one(trained):

@@ -126,6 +126,12 @@ class SlopeTest:
         """Two-sided permutation p-value, in (0, 1]."""
         return float((1 + (np.abs(self.null) >= abs(self.w)).sum()) / (1 + len(self.null)))
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the slope beyond chance: w less the upper and the lower percentile of `null`."""
+        low, high = np.quantile(self.null, (0.025, 0.975))
+        return float(self.w - high), float(self.w - low)
+
 
 def slope_test(probs, observed, full, known=None, *, permutations: int = 200, seed: int = 0) -> SlopeTest:
     """Permutation test of Assumption 1 of GR: before training, k(p) is constant.

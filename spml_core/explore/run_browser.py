@@ -34,7 +34,7 @@ COLUMNS = {
     "epoch": "epoch",
     "false": "false negatives",
     "true": "true negatives",
-    "distance": "Wasserstein distance",
+    "distance": "signed Wasserstein distance",
     "precision": "precision",
     "recall": "recall",
     "chance": "a guess",
@@ -82,7 +82,7 @@ class Measured:
     Attributes:
         histograms: of `analysis.histogram`, with the share of the group.
         buckets: of `analysis.bucket_false_negatives`.
-        distance: Wasserstein, NaN where a group is empty.
+        distance: Wasserstein, negative where the positives score lower; NaN where a group is empty.
         found: of `analysis.identification_curve`, by epoch and threshold in percent.
         counts: how many false and true negatives there are.
     """
@@ -120,7 +120,7 @@ def measure(run: Run, column: int | None = None, progress=lambda epoch: None) ->
         scores = {name: labels.probs[mask] for name, mask in zip(unobserved.GROUPS, masks, strict=True)}
         histograms.append(analysis.histogram(scores, NUM_BINS))
         buckets.append(analysis.bucket_false_negatives(labels.probs, **truth, num_bins=NUM_BINS))
-        distance.append(analysis.wasserstein_missing(labels.probs, **truth))
+        distance.append(unobserved.distance(labels))
         found.append(analysis.identification_curve(labels.probs, **truth, thresholds=THRESHOLDS))
     counts = int(labels.missing_positive.sum()), int(labels.missing_negative.sum())
     curves = pd.concat(dict(enumerate(found)), names=["epoch", "percent"])
@@ -229,14 +229,15 @@ class RunBrowser(RunPanel):
         for ax in self.axes:
             ax.clear()
         last = max(len(one.distance) for one in found) - 1
-        top = np.nanmax([0.05, *(value for one in found for value in one.distance)])
+        distances = [value for one in found for value in one.distance]
+        top, bottom = np.nanmax([0.05, *distances]), np.nanmin([0, *distances])
         # The limits come before the scale, since an empty group leaves nothing to scale by.
         scores.set(xlim=(0, 1), ylim=(2e-4, 1.5))
         scores.set(yscale="log", xlabel="predicted probability $p$", ylabel="share of the group")
         buckets.set(
             xlim=(0, 1), ylim=(-0.03, 1.03), xlabel="predicted probability $p$", ylabel="FN / (FN + TN)"
         )
-        distance.set(ylim=(0, 1.08 * top), ylabel="Wasserstein distance")
+        distance.set(ylim=(1.08 * bottom, 1.08 * top), ylabel="signed Wasserstein distance")
         rates.set(ylim=(-0.03, 1.03), ylabel="precision and recall")
         for ax in (distance, rates):
             ax.set(xlim=(-0.2, last + 0.2), xlabel="epoch")

@@ -11,6 +11,7 @@ with extra("notebooks"):
         dataset_name,
         detached,
         find_venue,
+        panels,
         save_figure,
         subplots,
         use,
@@ -21,6 +22,6 @@ with extra("notebooks"):
 
 __all__ = [
     "EXTRA_FORMATS", "FONT", "NEGATIVE", "POSITIVE", "VERDICTS", "Claim", "Interval", "color", "context",
-    "dataset_name", "detached", "find_venue", "label", "mean_sd", "save_figure", "save_headline", "save_table", "style",
-    "subplots", "use", "venues",
+    "dataset_name", "detached", "find_venue", "label", "mean_sd", "panels", "save_figure", "save_headline",
+    "save_table", "style", "subplots", "use", "venues",
 ]  # fmt: skip

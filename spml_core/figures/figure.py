@@ -135,6 +135,24 @@ def subplots(
     return fig, fig.subplots(nrows, ncols, **options)
 
 
+def panels(number: int, columns: int = 3, **options) -> tuple[Figure, list]:
+    """Return a figure with `number` axes in rows of at most `columns`, and the list of the axes.
+
+    It is as wide as the text, or as a column if there is one panel. Axes above an empty place show their ticks.
+
+    Args:
+        options: of `subplots`.
+    """
+    columns = min(columns, number)
+    width = "text" if number > 1 else "column"
+    fig, grid = subplots(-(-number // columns), columns, width=width, squeeze=False, **options)
+    for empty in grid.flat[number:]:
+        empty.set_axis_off()
+    for last in grid.flat[max(number - columns, 0) : number]:
+        last.tick_params(labelbottom=True)
+    return fig, list(grid.flat[:number])
+
+
 def detached(nrows: int = 1, ncols: int = 1, *, width: str = "text", **options):
     """Return `subplots` of a figure that pyplot does not know: shown by nobody but its owner, and gone with it."""
     return subplots(nrows, ncols, width=width, figure=Figure, **options)

@@ -6,7 +6,15 @@ A sweep is a mapping `found`: setting -> its runs, one per seed.
 from spml_core import extra
 
 with extra("notebooks"):
-    from spml_core.studies.epochs import band, by_seed, every_epoch, histories, last_epoch
+    from spml_core.studies.epochs import (
+        band,
+        by_class,
+        by_seed,
+        class_means,
+        every_epoch,
+        histories,
+        last_epoch,
+    )
     from spml_core.studies.sweep import (
         METRICS,
         ablation_table,
@@ -27,7 +35,7 @@ with extra("notebooks"):
     )
 
 __all__ = [
-    "METRICS", "ablation_table", "above", "all_runs", "band", "by_seed", "class_ap", "class_gains", "errorbars",
-    "every_epoch", "final_values", "histories", "last_epoch", "measured", "over_seeds", "pairs", "printed_ablation",
-    "scored_split", "scores", "searched", "sweep",
+    "METRICS", "ablation_table", "above", "all_runs", "band", "by_class", "by_seed", "class_ap", "class_gains",
+    "class_means", "errorbars", "every_epoch", "final_values", "histories", "last_epoch", "measured", "over_seeds",
+    "pairs", "printed_ablation", "scored_split", "scores", "searched", "sweep",
 ]  # fmt: skip

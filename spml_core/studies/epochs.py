@@ -56,6 +56,22 @@ def by_seed(table: pd.DataFrame, value: str, **chosen) -> pd.DataFrame:
     return table.pivot(index="epoch", columns="seed", values=value)
 
 
+def by_class(table: pd.DataFrame, value: str, setting: str = "setting") -> pd.DataFrame:
+    """Return one row per class and one column per (setting, seed): `value`. Classes undefined in any run are left out.
+
+    So every setting and seed counts the same classes. A run in which no class is defined excludes none.
+    """
+    wide = table.pivot(index="class", columns=[setting, "seed"], values=value)
+    wide = wide.reindex(table["class"].unique())
+    return wide[wide.loc[:, wide.notna().any()].notna().all(axis=1)]
+
+
+def class_means(wide: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return mean and standard deviation over the seeds (0 for one seed) of `by_class`: one column per setting."""
+    groups = wide.T.groupby(level=0, sort=False)
+    return groups.mean().T, groups.std().fillna(0).T
+
+
 def band(ax, table: pd.DataFrame, **look) -> None:
     """Draw a table with one column per seed: the mean, in a band from the lowest to the highest, against the index."""
     (line,) = ax.plot(table.mean(axis=1), **{"ms": 2.5} | look)

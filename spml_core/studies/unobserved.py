@@ -6,14 +6,15 @@ group. What is said here of validation images is said of training images for a r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import log_loss
 
 from spml_core import analysis, figures
-from spml_core.figures.claims import mean_sd
+from spml_core.figures.claims import Interval, mean_sd
 from spml_core.runs import Labels, Run
 from spml_core.studies.epochs import last_epoch
 
@@ -45,16 +46,26 @@ def missing_scores(labels: Labels, names: tuple[str, str] = GROUPS) -> dict[str,
 
 
 def distance(labels: Labels) -> float:
-    """Return the Wasserstein distance between the two groups of `missing_scores`; NaN if one is empty."""
-    return analysis.wasserstein_missing(labels.probs, **truth(labels))
+    """Return the signed Wasserstein distance between the two groups of `missing_scores`; NaN if one is empty.
+
+    The distance itself does not say which group scores higher: a model that has them in the wrong order may be given a
+    large one. The sign is that of the difference of the means, negative where the positives score lower.
+    """
+    size = analysis.wasserstein_missing(labels.probs, **truth(labels))
+    if np.isnan(size):
+        return size
+    positives, negatives = (
+        labels.probs.mean(where=mask) for mask in (labels.missing_positive, labels.missing_negative)
+    )
+    return float(np.copysign(size, positives - negatives))
 
 
 def class_distances(labels: Labels, classes: Iterable[str]) -> pd.DataFrame:
     """Return `distance` class by class (EM Fig. 4a): class, positives, negatives (numbers of labels), distance."""
     rows = []
     for c, name in enumerate(classes):
-        positives, negatives = missing_scores(labels.of_class(c)).values()
-        rows.append((name, len(positives), len(negatives), analysis.wasserstein(positives, negatives)))
+        own = labels.of_class(c)
+        rows.append((name, own.missing_positive.sum(), own.missing_negative.sum(), distance(own)))
     return pd.DataFrame(rows, columns=["class", "positives", "negatives", "distance"])
 
 
@@ -96,6 +107,30 @@ def densities(
                 for name, mask in zip(GROUPS, (own.missing_positive, own.missing_negative), strict=True):
                     groups[setting, runs[0].classes[c], part, name] = own.logits[mask]
     return analysis.logit_density(groups, names=("setting", "class", "labels", "group"))
+
+
+def flatness(labels: Labels, test: analysis.SlopeTest) -> Interval:
+    """Return how near k(p) is to a constant (Assumption 1 of GR): 1 for no slope at all, 0.5 for a factor of 2.
+
+    It is the ratio of the odds of k at the two ends of the range of p, the smaller over the larger. The range is that
+    of 90 % of the missing labels, the slope and its interval are those of the permutation test.
+
+    Args:
+        test: `analysis.slope_test` of the same labels.
+    """
+    p = labels.probs[labels.missing_positive | labels.missing_negative]
+    low, high = np.quantile(p, (0.05, 0.95))
+    ends = (high - low) * np.array(test.interval)
+    nearest = 0 if ends[0] <= 0 <= ends[1] else np.abs(ends).min()
+    value = min((high - low) * abs(test.w), np.abs(ends).max())
+    return Interval(*np.exp([-value, -np.abs(ends).max(), -nearest]).tolist())
+
+
+def curve_log_loss(labels: Labels, curve: Callable[[np.ndarray], np.ndarray]) -> float:
+    """Return the log loss of a curve k(p) as a description of which missing labels are positive; lower is better."""
+    scores = [*missing_scores(labels).values()]
+    positive = np.repeat([1, 0], [len(group) for group in scores])
+    return float(log_loss(positive, curve(np.concatenate(scores)), labels=[0, 1]))
 
 
 def draw_histogram(ax, table: pd.DataFrame, **look) -> dict:
