@@ -50,7 +50,7 @@ class Surface:
 
     def rise(self, loss: str) -> np.ndarray:
         """(A, B) loss above its value at the trained weights; NaN is a hole."""
-        return self.landscape.values[loss] - self.landscape.meta["centre"][loss]
+        return self.landscape.rise(loss)
 
 
 def landscape_viewer(

@@ -19,6 +19,7 @@ from spml_core.landscape.problem import Problem
 ANGLES = 64  # at which a circle is sampled
 DENSE = 256  # up to so many parameters the whole Hessian is computed
 BASIS = 6  # Lanczos vectors before accuracy is looked at: they leave 1e-6 of the top eigenvalue of a trained network
+TOGETHER = 2  # random vectors in one product: a third less time than one by one, and more only take memory
 
 
 def width(alphas, values, delta: float) -> float:
@@ -135,7 +136,7 @@ def curvature(
     Raises:
         ValueError: unknown loss, more eigenvalues than parameters, or no vectors.
     """
-    from curvlinops import HessianLinearOperator, hutchinson_trace
+    from curvlinops import HessianLinearOperator
 
     names = list(problem.losses)
     if loss not in (names if len(names) > 1 else [*names, None]):
@@ -165,10 +166,10 @@ def curvature(
         start, basis = np.random.default_rng(seed).normal(size=size), min(size, max(BASIS, 2 * k + 1))
         options = {"v0": start, "ncv": basis, "tol": tol, "return_eigenvectors": False}
         top = eigsh(hessian.to_scipy(), k, which="LA", **options)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            # One by one, since their spread is the error of the mean.
-            samples = [hutchinson_trace(hessian, 1).item() for _ in range(num_vectors)]
+        signs = torch.from_numpy(np.random.default_rng(seed).choice([-1, 1], (num_vectors, size)))
+        samples = []  # one per vector, since their spread is the error of the mean
+        for some in signs.to(hessian.device, hessian.dtype).split(TOGETHER):
+            samples += ((hessian @ some.T) * some.T).sum(0).tolist()
     error = np.std(samples, ddof=1) / np.sqrt(num_vectors) if num_vectors > 1 else np.nan
     return Curvature(np.sort(top)[::-1], float(np.mean(samples)), float(error), size)
 

@@ -50,6 +50,10 @@ class Landscape:
         points = pd.MultiIndex.from_product(axes.values(), names=axes).to_frame(index=False)
         return points.assign(**{name: value.ravel() for name, value in self.values.items()})
 
+    def rise(self, loss: str) -> np.ndarray:
+        """Return a loss above its value at the trained weights; NaN is a hole."""
+        return self.values[loss] - self.meta["centre"][loss]
+
     @classmethod
     def load(cls, path: str | Path) -> Landscape:
         """Read a finished file.
