@@ -12,10 +12,13 @@ with extra("notebooks"):
         ablation_table,
         above,
         all_runs,
+        best,
         class_ap,
         class_gains,
         errorbars,
         final_values,
+        gains,
+        half_widths,
         measured,
         over_seeds,
         pairs,
@@ -27,7 +30,7 @@ with extra("notebooks"):
     )
 
 __all__ = [
-    "METRICS", "ablation_table", "above", "all_runs", "band", "by_seed", "class_ap", "class_gains", "errorbars",
-    "every_epoch", "final_values", "histories", "last_epoch", "measured", "over_seeds", "pairs", "printed_ablation",
-    "scored_split", "scores", "searched", "sweep",
+    "METRICS", "ablation_table", "above", "all_runs", "band", "best", "by_seed", "class_ap", "class_gains",
+    "errorbars", "every_epoch", "final_values", "gains", "half_widths", "histories", "last_epoch", "measured",
+    "over_seeds", "pairs", "printed_ablation", "scored_split", "scores", "searched", "sweep",
 ]  # fmt: skip
