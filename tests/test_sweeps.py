@@ -205,6 +205,7 @@ def test_searched(tmp_path):
         (tmp_path / "search" / f"{name}.best.yaml").write_text(text + "params: {}\n")
     ((name, fields),) = searched(tmp_path, "digits", "gr").items()
     assert name == "one" and fields["lr"] == 0.002
+    assert not searched(tmp_path, "digits", "gr", root=tmp_path / "photos")  # not that of another folder
     found = final_values(fields, ("lr", "b", "q3", "nothing"))
     assert found == {"lr": 0.002, "b": -2.0, "q3": 1.0, "nothing": None}
     assert final_values(preset("gr", "coco2014"), ("w", "mu")) == {"w": 10, "mu": 0.8}

@@ -255,15 +255,21 @@ def printed_rows(file: str, source: str, where: Mapping[str, str | list[str]]) -
     return chosen.reset_index(drop=True)
 
 
-def searched(runs_dir: str | Path, dataset: str, method: str) -> dict[str, dict]:
-    """What searches chose for a method on a data set: name of the search -> fields of `Experiment`, filled in.
+def searched(
+    runs_dir: str | Path, dataset: str, method: str, root: str | Path | None = None
+) -> dict[str, dict]:
+    """Return what searches chose for a method on a data set: name of the search -> fields of `Experiment`, filled in.
 
     Read from RUNS_DIR/search/NAME.best.yaml; empty where nothing was searched.
+
+    Args:
+        root: folder of the data set; searches on another one are left out.
     """
     chosen = {}
     for file in sorted((locate(runs_dir) / "search").glob("*.best.yaml")):
         fields = yaml.safe_load(file.read_text(encoding="utf-8"))
-        if fields.get("dataset") == dataset and fields.get("method") == method:
+        same_folder = locate(fields.get("root") or "") == locate(root or "")
+        if same_folder and fields.get("dataset") == dataset and fields.get("method") == method:
             chosen[file.name.removesuffix(".best.yaml")] = asdict(Experiment(**fields).resolved())
     return chosen
 
