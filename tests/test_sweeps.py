@@ -141,6 +141,8 @@ def test_pairs():
     assert claim.verdict == "undecided"  # the second seed has c nearly as high
     assert claim.evidence == "a − b +0.8 [0.1, 1.6], a − c +1.3 [-1.3, 3.9]"
     assert pairs("", table, [("a", "b")]).verdict == "holds"
+    longer = table.rename(index={"a": "BCE + SPLC"})
+    assert pairs("", longer, [("BCE + SPLC", "b")]).evidence.startswith("(BCE + SPLC) − b +0.8 [")
     many = pairs("", table, [("a", "b"), ("a", "c"), ("b", "c"), ("c", "b"), ("b", "a")])
     assert many.evidence.startswith("lowest of 5: b − a -0.8 [-1.6, -0.1], c − b")
     assert pairs("", table, [("a", "c"), ("b", "a")]).verdict == "does not hold"

@@ -186,7 +186,7 @@ def pairs(
         table: of `scores`.
         better: (higher, lower) names of settings.
     """
-    gaps = {f"{_plain(a)} − {_plain(b)}": (table.loc[a] - table.loc[b]).tolist() for a, b in better}
+    gaps = {f"{_term(a)} − {_term(b)}": (table.loc[a] - table.loc[b]).tolist() for a, b in better}
     return Claim.differences(text, gaps, source)
 
 
@@ -210,6 +210,12 @@ def _plain(name) -> str:
     if isinstance(name, tuple):
         return f"({', '.join(map(_plain, name))})"
     return f"{name:g}" if isinstance(name, Real) else str(name)
+
+
+def _term(name) -> str:
+    """Return a name as the term of a difference, in parentheses where it has several words."""
+    text = _plain(name)
+    return f"({text})" if " " in text and not text.startswith("(") else text
 
 
 def errorbars(ax, table: pd.DataFrame, *, interval: bool = False, **look) -> None:
