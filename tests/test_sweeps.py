@@ -143,6 +143,8 @@ def test_pairs():
     assert pairs("", table, [("a", "b")]).verdict == "holds"
     longer = table.rename(index={"a": "BCE + SPLC"})
     assert pairs("", longer, [("BCE + SPLC", "b")]).evidence.startswith("(BCE + SPLC) − b +0.8 [")
+    tried = table.rename(index={"a": 0.5, "b": 1.0}).rename_axis("tau")
+    assert pairs("", tried, [(0.5, 1.0)]).evidence.startswith("(tau = 0.5) − (tau = 1) +0.8 [")
     many = pairs("", table, [("a", "b"), ("a", "c"), ("b", "c"), ("c", "b"), ("b", "a")])
     assert many.evidence.startswith("lowest of 5: b − a -0.8 [-1.6, -0.1], c − b")
     assert pairs("", table, [("a", "c"), ("b", "a")]).verdict == "does not hold"

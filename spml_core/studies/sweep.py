@@ -186,7 +186,8 @@ def pairs(
         table: of `scores`.
         better: (higher, lower) names of settings.
     """
-    gaps = {f"{_term(a)} − {_term(b)}": (table.loc[a] - table.loc[b]).tolist() for a, b in better}
+    of = table.index.name
+    gaps = {f"{_term(a, of)} − {_term(b, of)}": (table.loc[a] - table.loc[b]).tolist() for a, b in better}
     return Claim.differences(text, gaps, source)
 
 
@@ -202,7 +203,7 @@ def above(text: str, table: pd.DataFrame, baseline: pd.Series, source: str = "")
         table: of `scores`.
         baseline: a row of `scores`.
     """
-    gains = {_plain(name): row.tolist() for name, row in (table - baseline).iterrows()}
+    gains = {_named(name, table.index.name): row.tolist() for name, row in (table - baseline).iterrows()}
     return Claim.differences(text, gains, source)
 
 
@@ -212,9 +213,14 @@ def _plain(name) -> str:
     return f"{name:g}" if isinstance(name, Real) else str(name)
 
 
-def _term(name) -> str:
-    """Return a name as the term of a difference, in parentheses where it has several words."""
-    text = _plain(name)
+def _named(name, of: str | None) -> str:
+    """Return how evidence calls a row; a number goes with the name of the index, if it has one."""
+    return f"{of} = {name:g}" if of and isinstance(name, Real) else _plain(name)
+
+
+def _term(name, of: str | None) -> str:
+    """Return a row as the term of a difference, in parentheses where it has several words."""
+    text = _named(name, of)
     return f"({text})" if " " in text and not text.startswith("(") else text
 
 
