@@ -219,9 +219,9 @@ def _named(name, of: str | None) -> str:
 
 
 def _term(name, of: str | None) -> str:
-    """Return a row as the term of a difference, in parentheses where it has several words."""
+    """Return a row as the term of a difference, in parentheses where it has several words or signs."""
     text = _named(name, of)
-    return f"({text})" if " " in text and not text.startswith("(") else text
+    return f"({text})" if set(" +−") & set(text) and not text.startswith("(") else text
 
 
 def errorbars(ax, table: pd.DataFrame, *, interval: bool = False, **look) -> None:
