@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from spml_core import metrics
+from spml_core.figures import Interval
 from spml_core.methods import names, preset
 from spml_core.paths import locate
 from spml_core.studies import (
@@ -15,10 +16,13 @@ from spml_core.studies import (
     above,
     all_runs,
     band,
+    best,
     class_ap,
     class_gains,
     errorbars,
     final_values,
+    gains,
+    half_widths,
     histories,
     measured,
     over_seeds,
@@ -112,16 +116,38 @@ def test_ablation_table(found):
     assert table["mAP, VOC"].tolist()[0] == 85.89 and np.isnan(table["mAP, VOC"][1])
     means = scores(named).mean(axis=1)
     assert highest["mAP"].tolist() == (means == means.max()).tolist()
+    wider, _ = ablation_table(named, "LASD Table 3", {"VOC": {}}, ["mAP"], {"ours": "A: AN"})
+    assert list(wider.columns) == ["setting", "mAP", "gain in mAP", "mAP, VOC"]
     assert not highest["setting"].any() and highest["mAP, VOC"].tolist() == [True, False]
+
+
+def test_gains():
+    table = pd.DataFrame({0: [3.0, 2.0, 1.0], 1: [3.0, 2.5, 2.9], 2: [3.0, 2.0, 1.2]}, index=list("abc"))
+    found = gains(table, {"a": "b", "c": "a"})
+    assert found["b"] == "--" and found["a"] == str(Interval.of_mean([1.0, 0.5, 1.0]))
+    assert found["c"].startswith("-1.3 [") and list(found.index) == list("abc")
+    assert gains(table[[0]], {"a": "b"})["a"] == "+1"
+
+
+def test_best():
+    table = pd.DataFrame({0: [3.0, 2.0], 1: [3.1, 2.2], 2: [3.0, 2.1]}, index=[1.0, 0.5])
+    assert best("", table, 1.0) == pairs("", table, [(1.0, 0.5)])
+    assert best("", table, 1.0).verdict == "holds" and best("", table, 0.5).verdict == "does not hold"
 
 
 def test_pairs():
     table = pd.DataFrame({0: [3.0, 2.0, 1.0], 1: [3.0, 2.5, 2.9], 2: [3.0, 2.0, 1.2]}, index=list("abc"))
     claim = pairs("a is best", table, [("a", "b"), ("a", "c")], "X")
-    assert claim.verdict == "holds" and claim.evidence == "a − b 0.8 ± 0.3, a − c 1.3 ± 1.0"
+    assert claim.verdict == "undecided"  # the second seed has c nearly as high
+    assert claim.evidence == "a − b +0.8 [0.1, 1.6], a − c +1.3 [-1.3, 3.9]"
+    assert pairs("", table, [("a", "b")]).verdict == "holds"
+    longer = table.rename(index={"a": "BCE + SPLC"})
+    assert pairs("", longer, [("BCE + SPLC", "b")]).evidence.startswith("(BCE + SPLC) − b +0.8 [")
+    tried = table.rename(index={"a": 0.5, "b": 1.0}).rename_axis("tau")
+    assert pairs("", tried, [(0.5, 1.0)]).evidence.startswith("(tau = 0.5) − (tau = 1) +0.8 [")
     many = pairs("", table, [("a", "b"), ("a", "c"), ("b", "c"), ("c", "b"), ("b", "a")])
-    assert many.evidence.startswith("smallest of 5 differences: b − a -0.8 ± 0.3, c − b")
-    assert pairs("", table, [("a", "b"), ("c", "b")]).verdict == "does not hold"
+    assert many.evidence.startswith("lowest of 5: b − a -0.8 [-1.6, -0.1], c − b")
+    assert pairs("", table, [("a", "c"), ("b", "a")]).verdict == "does not hold"
     assert pairs("", table[[0, 1]], [("a", "b")]).verdict == "not judged"
 
 
@@ -151,11 +177,17 @@ def test_every_published_row_is_a_number_of_its_own():
 
 def test_above():
     table = pd.DataFrame(
-        {0: [3.0, 2.0], 1: [3.0, 2.5]}, index=pd.MultiIndex.from_tuples([(-2.0, 1), (-2.0, 0.5)])
+        {0: [3.0, 2.0], 1: [3.0, 2.5], 2: [3.1, 2.4]}, index=pd.MultiIndex.from_tuples([(-2, 1), (-2, 0.5)])
     )
-    claim = above("", table, pd.Series({0: 1.0, 1: 2.0}))
-    assert claim.holds and claim.evidence == "smallest gain 0.8 ± 0.4, at (-2, 0.5)"
-    assert not above("", table, pd.Series({0: 3.0, 1: 3.0})).holds
+    claim = above("", table, pd.Series({0: 1.0, 1: 1.2, 2: 1.1}))
+    assert claim.verdict == "holds" and claim.evidence.startswith("(-2, 1) +1.93 [")
+    assert above("", table, pd.Series({0: 3.0, 1: 3.0, 2: 3.0})).verdict == "does not hold"
+
+
+def test_half_widths():
+    table = pd.DataFrame({0: [1.0, 2.0], 1: [3.0, 2.0], 2: [2.0, 2.0]}, index=[0.1, 0.2])
+    assert half_widths(table).tolist() == pytest.approx([4.303 / np.sqrt(3), 0], abs=1e-3)  # t of two degrees
+    assert half_widths(table[[0]]).tolist() == [0, 0]
 
 
 def test_drawing():
@@ -177,6 +209,7 @@ def test_searched(tmp_path):
         (tmp_path / "search" / f"{name}.best.yaml").write_text(text + "params: {}\n")
     ((name, fields),) = searched(tmp_path, "digits", "gr").items()
     assert name == "one" and fields["lr"] == 0.002
+    assert not searched(tmp_path, "digits", "gr", root=tmp_path / "photos")  # not that of another folder
     found = final_values(fields, ("lr", "b", "q3", "nothing"))
     assert found == {"lr": 0.002, "b": -2.0, "q3": 1.0, "nothing": None}
     assert final_values(preset("gr", "coco2014"), ("w", "mu")) == {"w": 10, "mu": 0.8}

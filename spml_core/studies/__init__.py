@@ -20,10 +20,13 @@ with extra("notebooks"):
         ablation_table,
         above,
         all_runs,
+        best,
         class_ap,
         class_gains,
         errorbars,
         final_values,
+        gains,
+        half_widths,
         measured,
         over_seeds,
         pairs,
@@ -35,7 +38,8 @@ with extra("notebooks"):
     )
 
 __all__ = [
-    "METRICS", "ablation_table", "above", "all_runs", "band", "by_class", "by_seed", "class_ap", "class_gains",
-    "class_means", "errorbars", "every_epoch", "final_values", "histories", "last_epoch", "measured", "over_seeds",
-    "pairs", "printed_ablation", "scored_split", "scores", "searched", "sweep",
+    "METRICS", "ablation_table", "above", "all_runs", "band", "best", "by_class", "by_seed", "class_ap",
+    "class_gains", "class_means", "errorbars", "every_epoch", "final_values", "gains", "half_widths", "histories",
+    "last_epoch", "measured", "over_seeds", "pairs", "printed_ablation", "scored_split", "scores", "searched",
+    "sweep",
 ]  # fmt: skip

@@ -78,4 +78,4 @@ def band(ax, table: pd.DataFrame, **look) -> None:
     low, high = table.min(axis=1), table.max(axis=1)
     ax.fill_between(table.index, low, high, color=line.get_color(), alpha=0.2, lw=0)
     if pd.api.types.is_integer_dtype(table.index):
-        ax.locator_params(axis="x", integer=True)
+        ax.locator_params(axis="x", integer=True, min_n_ticks=1)

@@ -8,6 +8,7 @@ scores(found)      # one row per setting, one column per seed: test mAP in perce
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict
 from numbers import Real
@@ -17,7 +18,7 @@ import pandas as pd
 import yaml
 
 from spml_core import metrics
-from spml_core.figures.claims import Claim, mean_sd
+from spml_core.figures.claims import Claim, Interval, mean_sd
 from spml_core.paths import locate
 from spml_core.runs import Experiment, Run, run_all
 
@@ -132,11 +133,25 @@ def over_seeds(table: pd.DataFrame, digits: int = 1) -> pd.Series:
     return table.apply(text, axis=1)
 
 
+def gains(table: pd.DataFrame, over: Mapping[Hashable, Hashable]) -> pd.Series:
+    """Return "+3.1 [1.2, 5.0]" for each row: its mean gain over another row and Student's 95 % interval over the seeds.
+
+    Args:
+        table: of `scores`.
+        over: name of a row -> the row that its gain is taken over; rows without one are "--".
+    """
+    texts = dict.fromkeys(table.index, "--")
+    for name, base in over.items():
+        texts[name] = str(Interval.of_mean((table.loc[name] - table.loc[base]).tolist()))
+    return pd.Series(texts)
+
+
 def ablation_table(
     found: Mapping[str, Iterable[Run]],
     source: str,
     printed: Mapping[str, Mapping[str, str]],
     names: Iterable[str] = ("mAP",),
+    over: Mapping[str, str] | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return an ablation beside the one a paper prints, for `save_table`, and the highest cell of each column.
 
@@ -144,11 +159,14 @@ def ablation_table(
         source: a table of `printed_ablation`, whose rows are called like the settings.
         printed: heading of a column -> which rows of the source, e.g. {"VOC": {"dataset": "voc2012"}}.
         names: metrics of `measured`; each is printed under the headings of `printed` as well.
+        over: as of `gains`: adds their column, of the first metric.
     """
-    columns, means = {}, {}
+    names, columns, means = list(names), {}, {}
     for name in names:
         here = scores(found, name)
         columns[name], means[name] = over_seeds(here), here.mean(axis=1)
+        if over and name == names[0]:
+            columns[f"gain in {name}"] = gains(here, over)
     for heading, where in printed.items():
         for name in names:
             rows = printed_ablation(source, **where, metric=name).set_index("row")["value"]
@@ -168,8 +186,14 @@ def pairs(
         table: of `scores`.
         better: (higher, lower) names of settings.
     """
-    gaps = {f"{_plain(a)} − {_plain(b)}": (table.loc[a] - table.loc[b]).tolist() for a, b in better}
+    of = table.index.name
+    gaps = {f"{_term(a, of)} − {_term(b, of)}": (table.loc[a] - table.loc[b]).tolist() for a, b in better}
     return Claim.differences(text, gaps, source)
+
+
+def best(text: str, table: pd.DataFrame, name: Hashable, source: str = "") -> Claim:
+    """Return the claim that a setting is better than every other one of a table, judged as by `pairs`."""
+    return pairs(text, table, [(name, other) for other in table.index if other != name], source)
 
 
 def above(text: str, table: pd.DataFrame, baseline: pd.Series, source: str = "") -> Claim:
@@ -179,7 +203,7 @@ def above(text: str, table: pd.DataFrame, baseline: pd.Series, source: str = "")
         table: of `scores`.
         baseline: a row of `scores`.
     """
-    gains = {_plain(name): row.tolist() for name, row in (table - baseline).iterrows()}
+    gains = {_named(name, table.index.name): row.tolist() for name, row in (table - baseline).iterrows()}
     return Claim.differences(text, gains, source)
 
 
@@ -189,10 +213,31 @@ def _plain(name) -> str:
     return f"{name:g}" if isinstance(name, Real) else str(name)
 
 
-def errorbars(ax, table: pd.DataFrame, **look) -> None:
-    """Draw the rows of `scores` against their names, which are numbers: means, bars of one standard deviation."""
-    spread = table.std(axis=1).fillna(0)
+def _named(name, of: str | None) -> str:
+    """Return how evidence calls a row; a number goes with the name of the index, if it has one."""
+    return f"{of} = {name:g}" if of and isinstance(name, Real) else _plain(name)
+
+
+def _term(name, of: str | None) -> str:
+    """Return a row as the term of a difference, in parentheses where it has several words or signs."""
+    text = _named(name, of)
+    return f"({text})" if set(" +−") & set(text) and not text.startswith("(") else text
+
+
+def errorbars(ax, table: pd.DataFrame, *, interval: bool = False, **look) -> None:
+    """Draw the rows of `scores` against their names, which are numbers: means, bars of one standard deviation.
+
+    Args:
+        interval: bars are 95 % intervals of the mean instead, for differences over the seeds.
+    """
+    spread = half_widths(table) if interval else table.std(axis=1).fillna(0)
     ax.errorbar(table.index, table.mean(axis=1), spread, **{"ms": 3, "elinewidth": 0.7} | look)
+
+
+def half_widths(table: pd.DataFrame) -> pd.Series:
+    """Return half the width of Student's 95 % interval of each row's mean, 0 where one seed gives none."""
+    widths = [Interval.of_mean(row.tolist()).high - row.mean() for _, row in table.iterrows()]
+    return pd.Series(widths, table.index).replace(math.inf, 0.0)
 
 
 def printed_ablation(source: str, **where: str) -> pd.DataFrame:
@@ -222,15 +267,21 @@ def printed_rows(file: str, source: str, where: Mapping[str, str | list[str]]) -
     return chosen.reset_index(drop=True)
 
 
-def searched(runs_dir: str | Path, dataset: str, method: str) -> dict[str, dict]:
-    """What searches chose for a method on a data set: name of the search -> fields of `Experiment`, filled in.
+def searched(
+    runs_dir: str | Path, dataset: str, method: str, root: str | Path | None = None
+) -> dict[str, dict]:
+    """Return what searches chose for a method on a data set: name of the search -> fields of `Experiment`, filled in.
 
     Read from RUNS_DIR/search/NAME.best.yaml; empty where nothing was searched.
+
+    Args:
+        root: folder of the data set; searches on another one are left out.
     """
     chosen = {}
     for file in sorted((locate(runs_dir) / "search").glob("*.best.yaml")):
         fields = yaml.safe_load(file.read_text(encoding="utf-8"))
-        if fields.get("dataset") == dataset and fields.get("method") == method:
+        same_folder = locate(fields.get("root") or "") == locate(root or "")
+        if same_folder and fields.get("dataset") == dataset and fields.get("method") == method:
             chosen[file.name.removesuffix(".best.yaml")] = asdict(Experiment(**fields).resolved())
     return chosen
 
