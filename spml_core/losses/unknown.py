@@ -10,6 +10,8 @@ from torch import Tensor
 from spml_core.losses.common import check_range, prepare, reduce, same_shape, toward
 from spml_core.losses.terms import cross_entropy, soft_cross_entropy
 
+__all__ = ["em", "em_apl", "ent_min", "epr", "expected_positives_penalty", "lp_norm", "role"]
+
 
 def em(
     logits: Tensor, observed: Tensor, *, alpha: float = 0.2, log_floor: float = 0.0, reduction: str = "mean"
