@@ -157,6 +157,18 @@ def log_sum_exp(values):
     return math.log(sum(map(math.exp, values))) if values else -math.inf
 
 
+def paper_pr(p, s):
+    """Cole et al., released code."""
+    total = sum(
+        max(0, 1 - positive + other)
+        for row, labels in zip(p, s, strict=True)
+        for positive, label in zip(row, labels, strict=True)
+        for other, unobserved in zip(row, labels, strict=True)
+        if label == 1 and unobserved != 1
+    )
+    return total / (len(p) * len(p[0]))
+
+
 def paper_two_way(p, s, t_pos=4.0, t_neg=1.0):
     """Kobayashi, CVPR 2023."""
 
@@ -251,6 +263,7 @@ TABLE = [
     Row("hill", paper_hill, {"gamma": 0.0}),
 ]
 OF_A_BATCH = [  # losses that compare labels with each other
+    Row("pr", paper_pr),
     Row("two_way", paper_two_way),
     Row("two_way", paper_two_way, {"t_pos": 2.0, "t_neg": 0.5}),
     Row("pu_mlc", paper_pu_mlc, gradcheck=NO_TAU),

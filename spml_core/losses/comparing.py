@@ -13,9 +13,25 @@ from torch.nn.functional import softplus
 from spml_core.losses.common import check_range, prepare, reduce
 from spml_core.losses.terms import log_prob
 
-__all__ = ["pu_mlc", "two_way"]
+__all__ = ["pr", "pu_mlc", "two_way"]
 
 NOTHING = -1e30  # a logit that no exp() sees; finite, since a gradient through infinity is NaN
+
+
+def pr(logits: Tensor, observed: Tensor, *, reduction: str = "mean") -> Tensor:
+    """Pairwise ranking: each observed positive of an image against each of its other labels.
+
+    L = sum over the other labels j of the image of max(0, 1 - p + p_j) for an observed positive, 0 for other labels.
+    Verified negatives count among the others. Source: Cole et al., CVPR 2021, in their released code. No deviation.
+
+    A probability is never outside [0, 1], so the hinge is never below 0, and the sum is m (1 - p) + sum of p_j of the m
+    others: no pair is ever formed.
+    """
+    z, y = prepare(logits, observed)
+    positive = y.clamp(min=0)
+    other = 1 - positive
+    their = (other * torch.sigmoid(z)).sum(-1, keepdim=True)
+    return reduce(positive * (other.sum(-1, keepdim=True) * torch.sigmoid(-z) + their), reduction)
 
 
 def two_way(

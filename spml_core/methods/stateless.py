@@ -165,6 +165,15 @@ class EPR(LossMethod):
         return {"observed": f"{observed} + R", "missing": "R", "R": batch}
 
 
+@register("pr")
+class PR(LossMethod):
+    """Pairwise ranking: an observed positive above the other labels of its image (Cole et al., released code)."""
+
+    loss = staticmethod(losses.pr)
+    label, color, line = "PR", display.PURPLE, "-."
+    no_curve = "it compares labels with each other"
+
+
 @register("two_way")
 class TwoWay(LossMethod):
     """Two-way multi-label loss: positives against all other labels, by class and by image (Kobayashi, CVPR 2023)."""
