@@ -48,7 +48,7 @@ class IU(LossMethod):
 
     loss = staticmethod(losses.iu)
     observes = (1, 1)
-    label, color, line = "IU", display.BLACK, "--"
+    label, color, line = "IU", display.BLACK, "-."
     equation = IUN.equation
 
 

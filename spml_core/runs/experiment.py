@@ -50,7 +50,8 @@ class Experiment(train.Training):
         protocol: of the label draw, "per_image" or "cole2021" (see `labels.observe`).
         val_labels: "clean" or "observed": the validation labels that choose the epoch.
         mode: "end_to_end", or "linear" on frozen features of `backbone`.
-        head: "linear", or "interacting": classes hear each other (`models.Interacting`).
+        head: "linear"; "interacting": classes hear each other (`models.Interacting`); or "boostlu", end to end: class
+            activation maps whose positive values count more (`models.BoostLU`).
         pretrained: start "end_to_end" from the ImageNet weights of `backbone` (see `models.build`).
         linear_epochs: a first phase, before the `epochs` end to end: the head alone, on features that the backbone,
             in evaluation mode, makes once (Cole et al., CVPR 2021, "LinearInit"). Its best head and the method's state
