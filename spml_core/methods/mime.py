@@ -70,5 +70,8 @@ class MIME(Recording):
         return loss + sum(self.hyperparameters["beta"] * head.auxiliary() for head in self._heads)
 
     def equation(self, step):
-        plain = latex.cross_entropy(self)
-        return {"observed": plain["observed"], "missing": plain["missing"]}
+        threshold, first = self.hyperparameters["threshold"], self.hyperparameters["warmup"] + 1
+        once = rf"\mathrm{{as\ observed\ once}}\ p>{latex.number(threshold)}"
+        return latex.cross_entropy(self) | {
+            r"\mathrm{relabelled}": rf"{once}\ \mathrm{{in\ an\ epoch\ from\ {first}\ on}}"
+        }
