@@ -13,10 +13,10 @@ def methods(context, name, loss):
     """List the methods, describe one, or check a loss.
 
     \b
-    spml methods                        a row a method
-    spml methods gr                     equation, parameters, published values, deviations
-    spml methods check gr               what every loss must stand
-    spml methods check MODULE:FUNCTION  the same, for a loss of your own
+    spml methods                         a row a method
+    spml methods gr                      equation, parameters, published values, deviations
+    spml methods check gr                what every loss must stand
+    spml methods check MODULE:FUNCTION   the same, for a loss of your own
 
     The module is found from this folder, the function is loss(logits, observed, reduction="mean"). A check that fails
     makes the exit code 1.
