@@ -23,7 +23,8 @@ GR = {"w": 2.0, "b": -2.0, "mu": 0.8, "sigma": 0.5}
 REQUIRED = {"gr": GR, "epr": {"expected_positives": 2.9}, "lasd": {"lambda_minus": 0.02}}
 PURE = (
     "an", "an_ls", "asl", "asl_ps", "bce", "dw", "em", "en", "em_apl", "ent_min", "epr", "fm_splc", "focal",
-    "focal_margin", "gr", "hill", "iun", "lasd", "ll_ct", "ll_r", "mse", "n_ls", "pseudo_label", "role", "splc", "wan",
+    "focal_margin", "gr", "hill", "iu", "iun", "lasd", "ll_ct", "ll_r", "mse", "n_ls", "pr", "pseudo_label",
+    "pu_mlc", "role", "splc", "two_way", "wan",
 )  # fmt: skip
 EAGER, COMPILED = 6, 2  # at most, of every loss
 GR_EAGER, GR_COMPILED = 3.5, {SHAPES[0]: 1.4, SHAPES[1]: 1.1}

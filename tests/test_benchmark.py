@@ -16,7 +16,7 @@ from spml_core.studies.comparison import agreement, beside, cells, labels_left, 
 def test_names_are_all_whole_methods():
     parts = {"focal_margin", "gr_trainable", "mse", "unified"}
     assert set(comparison.names()) == set(methods.names()) - parts
-    assert comparison.names()[:6] == ["bce", "iun", "gr", "an", "an_ls", "n_ls"]  # related ones together
+    assert comparison.names()[:6] == ["bce", "iun", "iu", "gr", "an", "an_ls"]  # related ones together
 
 
 @pytest.mark.parametrize("dataset", ["digits", "voc2012", "cub200"])

@@ -47,6 +47,8 @@ SPELLED = {
     "spml search FILE.yaml": "spml search my_search.yaml",
     "spml commands > docs/commands.md": "spml commands",
     "spml COMMAND --help": "spml train --help",
+    "spml methods check MODULE:FUNCTION": "spml methods check spml_core.losses:an",
+    "spml methods check mine": "spml methods check an",
 }
 A_NAME = "a name in a sentence"
 EXCEPTIONS = {

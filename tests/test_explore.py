@@ -127,7 +127,9 @@ def check_equation(name, epoch=8, **params):
     np.testing.assert_allclose(told["missing"], curve.missing, rtol=2e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [n for n in WITH_CURVE if n not in {*NOT_AN_EQUATION, "pseudo_label"}])
+@pytest.mark.parametrize(
+    "name", [n for n in WITH_CURVE if n not in {*NOT_AN_EQUATION, "pseudo_label", "mime"}]
+)
 def test_the_equation_is_the_loss(name):
     told = build(name, 10, 50, **NEEDED.get(name, {})).equation(Step(8, 10))
     assert told, f"give the class of {name} an `equation(step)`: the loss lab shows it"
@@ -161,7 +163,7 @@ def test_the_equation_of_each_part(part):
         check_equation("unified", **{part: value}, q1=0.4, q2=0.0, w=5.0, weight=0.7)
 
 
-@pytest.mark.parametrize("name", [*sorted(NOT_AN_EQUATION), "gr", "hill"])
+@pytest.mark.parametrize("name", [*sorted(NOT_AN_EQUATION), "gr", "hill", "mime"])
 def test_the_equation_is_tex(name):
     parser = MathTextParser("path")
     for what, text in build(name, 10, 5, **NEEDED.get(name, {})).equation(Step(8, 10)).items():

@@ -27,7 +27,9 @@ def test_every_preset_builds(name, dataset):
 
 def test_every_data_set_of_the_papers_has_one():
     assert set(CLASSES) == set(DATASETS)
-    assert all(set(published.params) == set(DATASETS) for published in PUBLISHED.values())
+    for name, published in PUBLISHED.items():
+        left_out = {"nuswide", "cub200"} if name == "pu_mlc" else set()  # by its paper
+        assert set(published.params) == set(DATASETS) - left_out
 
 
 # Each number as its table prints it.
@@ -72,6 +74,9 @@ def test_every_data_set_of_the_papers_has_one():
         ("ll_r", "voc2012", {"delta": 0.005}),
         ("ll_ct", "voc2012", {"delta": 0.002}),
         ("ll_cp", "voc2012", {"delta": 0.001}),
+        ("two_way", "coco2014", {"t_pos": 4, "t_neg": 1}),
+        ("pu_mlc", "voc2012", {"alpha": 2, "gamma": 0.85}),
+        ("pu_mlc", "coco2014", {"alpha": 1, "gamma": 0.55}),
     ],
 )
 def test_published_numbers(name, dataset, expected):

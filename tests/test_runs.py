@@ -263,6 +263,7 @@ def test_relative_root_is_in_the_project(small, tmp_path, monkeypatch):
         {"val_labels": "observed"},
         {"backbone": "resnet10t"},
         {"head": "interacting"},
+        {"head": "boostlu"},
         {"epochs": 2},
         {"batch_size": 9},
         {"lr": 1e-4},

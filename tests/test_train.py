@@ -665,3 +665,28 @@ def test_interacting_head(backbone):
         models.interactions(plain.state_dict())
     with pytest.raises(ValueError, match=r"unknown head 'graph'.*linear, interacting"):
         models.build(backbone, mode, 4, inputs, head="graph")
+
+
+@pytest.mark.parametrize("backbone", ["digits_cnn", "resnet10t", "mobilenetv3_small_050"])
+def test_boostlu_head(backbone):
+    """With alpha 1 it is the mean of the class activation maps; above, positive activations count more."""
+    inputs = torch.rand(2, 1, 64, 64) * 255
+    model = models.build(backbone, "end_to_end", 4, inputs, head="boostlu").eval()
+    head = optim.head_of(model)
+    maps = head.conv(models.Features(model)(inputs))
+    assert maps.shape[:2] == (2, 4) and maps.shape[2] > 1
+    expected = torch.where(maps > 0, 5 * maps, maps).mean((2, 3))
+    torch.testing.assert_close(model(inputs), expected)
+    head.alpha = 1.0
+    pooled = models.Features(model)(inputs).mean((2, 3))
+    linear = torch.nn.functional.linear(pooled, head.conv.weight.flatten(1), head.conv.bias)
+    torch.testing.assert_close(model(inputs), linear)
+    again = models.restore(model.state_dict(), 4, 64, backbone=backbone, mode="end_to_end", head="boostlu")
+    torch.testing.assert_close(again(inputs), expected)
+
+
+def test_boostlu_needs_feature_maps():
+    with pytest.raises(ValueError, match="mode 'linear' has none"):
+        models.build("resnet18", "linear", 4, torch.rand(3, 7), head="boostlu")
+    with pytest.raises(ValueError, match=r"needs feature maps.*convolutional"):
+        models.build("vit_tiny_patch16_224", "end_to_end", 4, torch.rand(1, 3, 32, 32), head="boostlu")

@@ -23,18 +23,13 @@ Throughout, z is a logit and p = sigmoid(z). Nothing branches on a tensor's valu
 Hill = Zhang et al., 2021 (arXiv 2112.07368); LASD = "Leveraged asymmetric loss with disambiguation", under review.
 """
 
+# Each module lists in its `__all__` what this package hands on.
 from spml_core.losses import terms
 from spml_core.losses.common import REDUCTIONS, as_positive, compiled
-from spml_core.losses.focal import asl, asl_ps, fm_splc, focal, focal_margin, hill, mse, splc
-from spml_core.losses.lasd import consistency, lasd, leverage
-from spml_core.losses.negative import an, an_ls, bce, dw, iun, n_ls, wan
-from spml_core.losses.pseudo import en, large_losses, ll_ct, ll_r, pseudo_label
-from spml_core.losses.robust import gr, unified
-from spml_core.losses.unknown import em, em_apl, ent_min, epr, expected_positives_penalty, lp_norm, role
-
-__all__ = [
-    "REDUCTIONS", "an", "an_ls", "as_positive", "asl", "asl_ps", "bce", "compiled", "consistency", "dw",
-    "em", "em_apl", "en", "ent_min", "epr", "expected_positives_penalty", "fm_splc", "focal",
-    "focal_margin", "gr", "hill", "iun", "large_losses", "lasd", "leverage", "ll_ct", "ll_r",
-    "lp_norm", "mse", "n_ls", "pseudo_label", "role", "splc", "terms", "unified", "wan",
-]  # fmt: skip
+from spml_core.losses.comparing import *
+from spml_core.losses.focal import *
+from spml_core.losses.lasd import *
+from spml_core.losses.negative import *
+from spml_core.losses.pseudo import *
+from spml_core.losses.robust import *
+from spml_core.losses.unknown import *

@@ -10,6 +10,8 @@ from spml_core.losses.common import as_positive, check_range, prepare, reduce, t
 from spml_core.losses.negative import an
 from spml_core.losses.terms import cross_entropy, focal_term, hill_term, shifted_focal_term, squared_error
 
+__all__ = ["asl", "asl_ps", "fm_splc", "focal", "focal_margin", "hill", "mse", "splc"]
+
 
 def focal(
     logits: Tensor,

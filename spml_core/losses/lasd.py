@@ -8,6 +8,8 @@ from torch import Tensor
 from spml_core.losses.common import as_positive, check_range, prepare, reduce, toward, weigh
 from spml_core.losses.terms import focal_term
 
+__all__ = ["consistency", "lasd", "leverage"]
+
 
 def lasd(
     logits: Tensor,

@@ -5,6 +5,8 @@ from torch import Tensor
 from spml_core.losses.common import check_range, prepare, reduce, toward, weigh
 from spml_core.losses.terms import cross_entropy, soft_cross_entropy
 
+__all__ = ["an", "an_ls", "bce", "dw", "iu", "iun", "n_ls", "wan"]
+
 
 def bce(logits: Tensor, observed: Tensor, *, log_floor: float = 0.0, reduction: str = "mean") -> Tensor:
     """Binary cross-entropy on full labels, the upper bound of every table: -log p where 1, -log(1 - p) elsewhere.
@@ -21,6 +23,15 @@ def iun(logits: Tensor, observed: Tensor, *, log_floor: float = 0.0, reduction: 
     and 4.1 ("all negative labels and one positive label per image"). Deviation: the mean runs over all N*C entries.
     """
     return wan(logits, observed, weight=0.0, log_floor=log_floor, reduction=reduction)
+
+
+def iu(logits: Tensor, observed: Tensor, *, log_floor: float = 0.0, reduction: str = "mean") -> Tensor:
+    """Ignore unobserved, without an oracle: cross-entropy of one positive and one verified negative an image.
+
+    The same formula as `iun`; the name says that the caller observed no more. Source: Cole et al., their released code,
+    which adds 1e-5 inside both logarithms (`log_floor=1e-5`).
+    """
+    return iun(logits, observed, log_floor=log_floor, reduction=reduction)
 
 
 def an(logits: Tensor, observed: Tensor, *, log_floor: float = 0.0, reduction: str = "mean") -> Tensor:

@@ -11,6 +11,8 @@ from spml_core.losses.focal import base_loss
 from spml_core.losses.negative import an
 from spml_core.losses.terms import cross_entropy
 
+__all__ = ["en", "large_losses", "ll_ct", "ll_r", "pseudo_label"]
+
 
 def en(
     logits: Tensor, observed: Tensor, negative: Tensor, *, log_floor: float = 0.0, reduction: str = "mean"

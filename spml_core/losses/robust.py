@@ -10,6 +10,8 @@ from torch import Tensor
 from spml_core.losses.common import check_range, prepare, reduce
 from spml_core.losses.terms import robust_term
 
+__all__ = ["gr", "unified"]
+
 
 def gr(
     logits: Tensor,

@@ -10,6 +10,17 @@ from torch import Tensor
 from spml_core.losses.common import check_range, prepare, reduce, same_shape, toward
 from spml_core.losses.terms import cross_entropy, soft_cross_entropy
 
+__all__ = [
+    "em",
+    "em_apl",
+    "ent_min",
+    "epr",
+    "expected_positives_penalty",
+    "gaussian_divergence",
+    "lp_norm",
+    "role",
+]
+
 
 def em(
     logits: Tensor, observed: Tensor, *, alpha: float = 0.2, log_floor: float = 0.0, reduction: str = "mean"
@@ -162,6 +173,15 @@ def role(
         target = (positive + unverified * other.detach()) / both
         total = total + reduce(both * soft_cross_entropy(own, target, log_floor), "mean")
     return total / 2
+
+
+def gaussian_divergence(mu: Tensor, std: Tensor) -> Tensor:
+    """Mean over all entries of KL(N(mu, std) to N(0, 1)) = (mu^2 + std^2 - 1) / 2 - log std, a scalar.
+
+    MIME's regulariser of its latent variables, added to `an`.
+    """
+    mu, std = (x if x.dtype == torch.float64 else x.float() for x in (mu, std))
+    return ((mu.square() + std.square() - 1) / 2 - std.log()).mean()
 
 
 def lp_norm(parameters: Iterable[Tensor], p: int) -> Tensor:

@@ -13,6 +13,7 @@ from spml_core.methods import (  # noqa: F401  importing a module registers its 
     gr,
     large_loss,
     lasd,
+    mime,
     pseudo,
     regularised,
     role,

@@ -46,6 +46,7 @@ class Method(nn.Module):
         own: further hyperparameters: a default, or a `Number`, `Pair` or `OneOf`, which say what is allowed.
         observes: (num_pos, num_neg) labels an image shows to this method when an experiment does not say otherwise;
             -1 = all. Oracles observe more than one positive, so no truth reaches a loss by another way.
+        head: of the model that the method needs, one of `models.HEADS`; without it, whatever the experiment says.
         views: how many views of each image the method compares; above 1, logits are (views, N, C), the original first.
 
     What it is shown with (`SHOWN`):

@@ -27,7 +27,8 @@ def published(source: str, training: dict | None = None, **params) -> Published:
     Args:
         source: paper and table.
         training: epochs, batch size, learning rate; ten epochs, as EM, LASD and Cole et al. train, if not given.
-        params: hyperparameters. A list has a value for each of `DATASETS`, anything else holds for all of them.
+        params: hyperparameters. A list has a value for each of `DATASETS`, None for one that the source leaves out;
+            anything else holds for all of them.
     """
     return Published(
         source, _by_dataset(params), _by_dataset({"epochs": 10} if training is None else training)
@@ -36,7 +37,8 @@ def published(source: str, training: dict | None = None, **params) -> Published:
 
 def _by_dataset(columns: dict) -> dict[str, dict]:
     of = lambda value, n: value[n] if isinstance(value, list) else value  # noqa: E731
-    return {d: {name: of(value, n) for name, value in columns.items()} for n, d in enumerate(DATASETS)}
+    rows = {d: {name: of(value, n) for name, value in columns.items()} for n, d in enumerate(DATASETS)}
+    return {d: row for d, row in rows.items() if None not in row.values()}
 
 
 def preset(method: str, dataset: str) -> dict:

@@ -39,6 +39,19 @@ class IUN(LossMethod):
         return latex.cross_entropy(self) | {"missing": "0"}
 
 
+@register("iu")
+class IU(LossMethod):
+    """Ignore unobserved: one positive and one verified negative an image, and no other label (Cole et al., code).
+
+    Unlike `iun` no oracle of all labels: but the negative is one more label than the other methods see.
+    """
+
+    loss = staticmethod(losses.iu)
+    observes = (1, 1)
+    label, color, line = "IU", display.BLACK, "-."
+    equation = IUN.equation
+
+
 @register("an")
 class AN(LossMethod):
     """Assume negative: unobserved labels are negatives. The lower bound (Cole Eq. 2)."""
@@ -150,6 +163,37 @@ class EPR(LossMethod):
         batch = rf"{weight}\left(\frac{{\overline{{\sum_c p_c}} - {k}}}{{{self.num_classes}}}\right)^2"
         observed = latex.cross_entropy(self)["observed"]
         return {"observed": f"{observed} + R", "missing": "R", "R": batch}
+
+
+@register("pr")
+class PR(LossMethod):
+    """Pairwise ranking: an observed positive above the other labels of its image (Cole et al., released code)."""
+
+    loss = staticmethod(losses.pr)
+    label, color, line = "PR", display.PURPLE, "-."
+    no_curve = "it compares labels with each other"
+
+
+@register("two_way")
+class TwoWay(LossMethod):
+    """Two-way multi-label loss: positives against all other labels, by class and by image (Kobayashi, CVPR 2023)."""
+
+    loss = staticmethod(losses.two_way)
+    label, color, line = "Two-way", display.WINE, ":"
+    no_curve = "it compares labels with each other"
+    presets = published("Kobayashi, CVPR 2023 (temperatures)", {}, t_pos=4.0, t_neg=1.0)
+
+
+@register("pu_mlc")
+class PUMLC(LossMethod):
+    """PU-MLC: positive and unlabelled learning, the mean prediction of each class falls (Yuan et al., ICME 2024)."""
+
+    loss = staticmethod(losses.pu_mlc)
+    label, color, line = "PU-MLC", display.WINE, "-."
+    no_curve = "it compares the images of a batch with each other"
+    presets = published(
+        "Yuan et al., ICME 2024", {}, alpha=[2.0, 1.0, None, None], gamma=[0.85, 0.55, None, None]
+    )
 
 
 @register("focal")

@@ -50,7 +50,9 @@ class Experiment(train.Training):
         protocol: of the label draw, "per_image" or "cole2021" (see `labels.observe`).
         val_labels: "clean" or "observed": the validation labels that choose the epoch.
         mode: "end_to_end", or "linear" on frozen features of `backbone`.
-        head: "linear", or "interacting": classes hear each other (`models.Interacting`).
+        head: "linear"; "interacting": classes hear each other (`models.Interacting`); "boostlu", end to end: class
+            activation maps whose positive values count more (`models.BoostLU`); "latent": a latent variable for each
+            class (`models.Latent`). None = the one that the method needs, else "linear".
         pretrained: start "end_to_end" from the ImageNet weights of `backbone` (see `models.build`).
         linear_epochs: a first phase, before the `epochs` end to end: the head alone, on features that the backbone,
             in evaluation mode, makes once (Cole et al., CVPR 2021, "LinearInit"). Its best head and the method's state
@@ -73,7 +75,7 @@ class Experiment(train.Training):
     val_labels: Literal["clean", "observed"] = "clean"
     mode: str | None = None
     backbone: str | None = None
-    head: str = "linear"
+    head: str | None = None
     pretrained: bool | None = None
     linear_epochs: NonNegativeInt = 0
     linear_lr: PositiveFloat | None = None
@@ -101,6 +103,7 @@ class Experiment(train.Training):
         # A linear head on frozen features is the same task on every data set of images.
         own = "folder" if self.mode == "linear" and self.dataset != "digits" else self.dataset
         filled = {k: v for k, v in DEFAULTS[own].items() if getattr(self, k) is None}
+        filled["head"] = self._head(method)
         filled["observe"] = scheme.check(method.observes if self.observe is None else self.observe)
         if self.root is not None:
             filled["root"] = str(self.root)
@@ -130,6 +133,13 @@ class Experiment(train.Training):
         except ValueError as error:
             raise ValueError(str(error).replace(f", {_MANY}", ", C")) from error
         return method, method.hyperparameters | ({COUNTED: AUTO} if counted else {})
+
+    def _head(self, method: methods.Method) -> str:
+        # No attribute of `Method`: that would be a part of the code, and so of the key, of every method.
+        needed = getattr(method, "head", None)
+        if needed and self.head not in (None, needed):
+            raise ValueError(f"method {self.method!r} needs head={needed!r}, got {self.head!r}")
+        return self.head or needed or "linear"
 
     def _check_mode(self) -> None:
         """Raise ValueError for settings that do not go together."""

@@ -1,0 +1,371 @@
+"""What every loss must stand, asked of any: a registered method, or a function of logits and observed labels.
+
+for finding in check(losses.gr, ...):
+    print(finding.check, finding.passed, finding.found)
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.overrides import TorchFunctionMode
+
+from spml_core.losses.common import REDUCTIONS
+from spml_core.methods.base import Step
+from spml_core.methods.registry import build, get
+
+EPOCHS, SEEN = 10, (1, 5, 9, 10)  # of a training: how many, and those in which a method sees the batch
+SLOWEST, SHAPE = 8, (1024, 567)  # times BCE, on a large Open Images batch
+SIZES = (0, 1e-4, 17, 18, 20, 40, 80, 90, 104, 110, 120, 1e3, 1e4)
+NEAR = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}
+
+
+class Finding(NamedTuple):
+    """The result of one check: its name, whether it passed, and what was seen."""
+
+    check: str
+    passed: bool
+    found: str
+
+
+class Failed(Exception):
+    """A check did not pass; says what was seen."""
+
+
+def check(loss: str | Callable[..., Tensor], only: Iterable[str] | None = None) -> list[Finding]:
+    """Return what each check found.
+
+    Args:
+        loss: a registered name; or `loss(logits, observed, reduction="mean")`, as those of `spml_core.losses`.
+        only: names of `CHECKS`; None = all.
+    """
+    subject = OfMethod(loss) if isinstance(loss, str) else OfFunction(loss)
+    return [_finding(name, subject) for name in (CHECKS if only is None else only)]
+
+
+def _finding(name: str, subject: OfFunction | OfMethod) -> Finding:
+    try:
+        return Finding(name, True, CHECKS[name](subject) or "")
+    except Failed as failure:
+        return Finding(name, False, str(failure))
+    except Exception as error:  # anybody's loss may raise anything
+        return Finding(name, False, f"{type(error).__name__}: {error}".split("\n")[0])
+
+
+class OfFunction:
+    """A loss that is a function."""
+
+    views = 1
+
+    def __init__(self, function: Callable[..., Tensor]):
+        self.function = function
+        self.reduces = _has_reduction(function)
+
+    def ready(self, logits: Tensor, observed: Tensor, images=None, classes=None):
+        """Return the loss as a function of logits, observed labels and, by keyword, the reduction."""
+        return self.function
+
+
+class OfMethod:
+    """A registered method in its last epoch, once it has seen the same batch in earlier ones.
+
+    Of two views, the second has logits of half the size. Hyperparameters that it requires are 1.5.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+        self.views = get(name).views
+        self.required = dict.fromkeys(get(name).requires, 1.5)
+        method, step = build(name, 5, 6, **self.required), Step(1, EPOCHS, torch.arange(6))
+        self.reduces = get(name).has_label_loss() and _has_reduction(method.label_loss(step))
+
+    def ready(self, logits: Tensor, observed: Tensor, images=None, classes=None):
+        """Return the method as a function of logits, observed labels and, by keyword, the reduction.
+
+        Args:
+            images, classes: the order in which the batch has them; the state of the method follows.
+        """
+        device = logits.device
+        num, width = observed.shape
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            method = build(self.name, width, num, **self.required)
+        if classes is not None:
+            with torch.no_grad():
+                for state in [*method.parameters(), *method.buffers()]:
+                    if state.ndim and state.shape[-1] == width:
+                        state.copy_(state[..., classes].clone())
+        method.to(device)
+        index = (torch.arange(num) if images is None else images).to(device)
+        steps = [Step(epoch, EPOCHS, index) for epoch in SEEN]
+        if device.type != "meta":
+            with torch.no_grad():
+                for step in steps[:-1]:
+                    method(_views(logits, method), observed, step)
+
+        return _Last(method, steps[-1])
+
+
+class _Last:
+    """A method at one step."""
+
+    def __init__(self, method, step: Step):
+        self.method, self.step = method, step
+
+    def __call__(self, z: Tensor, y: Tensor, reduction: str | None = None) -> Tensor:
+        value = self.method(_views(z, self.method), y, self.step)
+        return value if reduction is None else self.method.label_loss(self.step)(z, y, reduction=reduction)
+
+
+def _views(z: Tensor, method) -> Tensor:
+    return z if method.views == 1 else torch.stack([z, *[z / 2] * (method.views - 1)])
+
+
+def _has_reduction(function: Callable) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.name == "reduction" or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _batch(num_images=6, num_classes=5, dtype=torch.float64) -> tuple[Tensor, Tensor]:
+    """Return logits of a usual size; labels with one or two positives an image, and a few verified negatives."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(num_images, num_classes, generator=generator, dtype=torch.float64)
+    place = (2 * torch.arange(num_images)[:, None] + torch.arange(num_classes)) % 7
+    return logits.to(dtype), (place % 6 == 0).long() - (place == 3).long()
+
+
+def _value_and_grad(subject, logits: Tensor, observed: Tensor, **order) -> tuple[Tensor, Tensor]:
+    """Return the loss of a batch, whatever shape it has, and the gradient of its mean."""
+    logits = logits.detach().clone().requires_grad_()
+    value = subject.ready(logits.detach(), observed, **order)(logits, observed)
+    if not value.requires_grad:
+        raise Failed("the loss is cut off from the logits: it has no gradient")
+    (grad,) = torch.autograd.grad(value.float().mean() if value.ndim else value, logits)
+    return value.detach(), grad
+
+
+def _finite(subject, logits: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    value, grad = _value_and_grad(subject, logits, observed)
+    for name, found in (("value", value), ("gradient", grad)):
+        if bad := int((~found.isfinite()).sum()):
+            where = ""
+            if found.shape == logits.shape:
+                n, c = (~found.isfinite()).nonzero()[0].tolist()
+                where = f", first at logit {logits[n, c].item():g} with label {int(observed[n, c])}"
+            raise Failed(
+                f"{str(logits.dtype).removeprefix('torch.')}: {bad} of {found.numel()} entries of the {name} "
+                f"are not finite{where}"
+            )
+    return value, grad
+
+
+def _near(what: str, got: Tensor, expected: Tensor, rtol: float, atol: float) -> float:
+    """Return the largest difference. Raises Failed where one is above `atol` + `rtol` times the expected value."""
+    difference = (got.double() - expected.double()).abs()
+    if not (difference <= atol + rtol * expected.double().abs()).all():
+        raise Failed(f"{what}: off by up to {difference.max():.2g}")
+    return difference.max().item() if difference.numel() else 0.0
+
+
+def _extreme_logits(subject) -> str:
+    sizes = torch.tensor(SIZES)
+    for dtype in NEAR:
+        logits = torch.cat([sizes, -sizes]).to(dtype)[:, None].expand(-1, 3).contiguous()
+        _finite(subject, logits, torch.tensor([1, 0, -1]).expand_as(logits))
+        _finite(subject, logits, torch.tensor([1, 0, 0]).expand_as(logits))
+    return "finite up to |z| = 1e4 in float32, float16, bfloat16"
+
+
+def _half_precision(subject) -> str:
+    """Compare the loss in three dtypes with that of the same numbers in float64."""
+    for dtype, near in NEAR.items():
+        logits, observed = _batch(dtype=dtype)
+        value, grad = _value_and_grad(subject, logits, observed)
+        if value.dtype != torch.float32:
+            raise Failed(f"{dtype} logits give {value.dtype}: compute the loss in float32")
+        exact, slope = _value_and_grad(subject, logits.double(), observed)
+        name = str(dtype).removeprefix("torch.")
+        _near(f"value in {name}", value, exact, 1e-4, 1e-5)
+        _near(f"gradient in {name}", grad, slope, near, near * slope.abs().max().item())
+    return "equal to float64 of the same logits"
+
+
+def _one_image(subject) -> None:
+    logits, observed = _batch(1)
+    _finite(subject, logits, observed)
+
+
+def _filled(label: int) -> Callable:
+    def same(subject) -> None:
+        logits, observed = _batch()
+        _finite(subject, logits, torch.full_like(observed, label))
+
+    return same
+
+
+def _constant_logits(subject) -> None:
+    logits, observed = _batch(dtype=torch.float32)
+    for value in (0.0, -3.0, 100.0):
+        _finite(subject, torch.full_like(logits, value), observed)
+
+
+def _ties(subject) -> None:
+    logits, observed = _batch(12, 8, torch.float32)
+    _finite(subject, (logits / 3).round(), observed)
+
+
+def _permutation(axis: int) -> Callable:
+    def permuted(subject) -> None:
+        logits, observed = _batch()
+        value, grad = _value_and_grad(subject, logits, observed)
+        order = torch.randperm(logits.shape[axis], generator=torch.Generator().manual_seed(1))
+        moved = [t.index_select(axis, order) for t in (logits, observed)]
+        other, other_grad = _value_and_grad(subject, *moved, **{("images", "classes")[axis]: order})
+        if value.ndim:
+            value, other = value.mean(), other.mean()
+        _near("value", other, value, 1e-9, 1e-12)
+        _near("gradient", other_grad, grad.index_select(axis, order), 1e-9, 1e-12)
+
+    return permuted
+
+
+def _repeated_call(subject) -> None:
+    logits, observed = _batch()
+    before = logits.clone(), observed.clone()
+    first, again = (_value_and_grad(subject, logits, observed) for _ in range(2))
+    if not all(torch.equal(a, b) for a, b in zip(first, again, strict=True)):
+        raise Failed("the same batch has another value or gradient the second time")
+    if not all(torch.equal(a, b) for a, b in zip(before, (logits, observed), strict=True)):
+        raise Failed("it changes the logits or labels that it is given")
+
+
+def _reduction(subject) -> str:
+    logits, observed = _batch(16, 80, torch.float32)
+    loss = subject.ready(logits, observed)
+    value = loss(logits, observed)
+    if value.ndim:
+        raise Failed(f"returns shape {tuple(value.shape)}: reduce it to a scalar, the mean over N*C")
+    if not subject.reduces:
+        if isinstance(subject, OfFunction):
+            raise Failed(f"has no argument reduction, one of {', '.join(REDUCTIONS)}")
+        return "a scalar; no label-by-label form"
+    # A method may change its state at each call: each starts from the same.
+    mean, total, none = (copy.deepcopy(loss)(logits, observed, reduction=r) for r in REDUCTIONS)
+    if none.shape != logits.shape:
+        raise Failed(f'reduction="none" has shape {tuple(none.shape)}, not {tuple(logits.shape)}')
+    _near('"mean" is not the mean of "none"', mean, none.mean(), 1e-5, 1e-7)
+    _near('"sum" is not N*C times "mean"', total, none.numel() * mean, 1e-4, 1e-4)
+    if isinstance(subject, OfFunction):
+        _near('"mean" is not the default', value, mean, 1e-6, 1e-9)
+    try:
+        loss(logits, observed, reduction="average")
+    except ValueError:
+        return "mean, sum and none agree"
+    raise Failed('reduction="average" is no error')
+
+
+class _Held(TorchFunctionMode):
+    """Repeats what a first pass computed without gradient, so that finite differences see what autograd sees."""
+
+    STOPS = ("detach", "item", "tolist", "__float__", "__bool__")
+
+    def __init__(self):
+        super().__init__()
+        self.kept, self.next = [], None
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        stops = name in self.STOPS or func is torch.Tensor.data.__get__ or not torch.is_grad_enabled()
+        in_place = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        if not stops or in_place or "grad_enabled" in name:
+            return func(*args, **(kwargs or {}))
+        if self.next is None:
+            self.kept.append(func(*args, **(kwargs or {})))
+            return self.kept[-1]
+        self.next += 1
+        return self.kept[self.next - 1]
+
+
+def _finite_differences(subject, step=1e-6) -> str:
+    """Compare the gradient with central differences, in which what carries no gradient stays what it was."""
+    logits, observed = _batch()
+    loss = subject.ready(logits, observed)
+    held = _Held()
+
+    def value(z: Tensor) -> Tensor:
+        call = copy.deepcopy(loss)
+        with held:
+            found = call(z, observed)
+        return found.mean() if found.ndim else found
+
+    z = logits.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(value(z), z)
+    slopes = torch.zeros_like(logits)
+    for n, c in torch.cartesian_prod(*map(torch.arange, logits.shape)).tolist():
+        sides = []
+        for sign in (1, -1):
+            held.next = 0
+            z = logits.clone()
+            z[n, c] += sign * step
+            sides.append(value(z.requires_grad_()).item())
+        slopes[n, c] = (sides[0] - sides[1]) / (2 * step)
+    worst = _near("gradient", grad, slopes, 1e-5, 1e-6 * max(1, slopes.abs().max().item()))
+    return f"within {worst:.1g} of central differences"
+
+
+def _meta_device(subject) -> None:
+    logits = torch.empty(4, 3, device="meta", requires_grad=True)
+    observed = torch.empty(4, 3, device="meta", dtype=torch.int8)
+    value = subject.ready(logits, observed)(logits, observed)
+    value.sum().backward()
+    if value.device.type != "meta" or logits.grad.shape != (4, 3):
+        raise Failed("the value or the gradient is on another device")
+
+
+def _speed(subject) -> str:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(SHAPE, generator=generator).requires_grad_()
+    observed = (torch.rand(SHAPE, generator=generator) < 1 / SHAPE[1]).to(torch.int8)
+    claimed = observed.float()
+    loss = subject.ready(logits.detach(), observed)
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+
+    def seconds(function, labels) -> float:
+        logits.grad = None
+        start = clock()
+        function(logits, labels).mean().backward()
+        return clock() - start
+
+    pairs = [(seconds(loss, observed), seconds(binary_cross_entropy_with_logits, claimed)) for _ in range(8)]
+    mine, its = map(min, zip(*pairs, strict=True))  # other programs only ever add
+    times = mine / its / subject.views
+    found = f"{times:.1f} times BCE at {SHAPE[0]} x {SHAPE[1]}"
+    if times > SLOWEST:
+        raise Failed(f"{found}, above {SLOWEST}")
+    return found
+
+
+CHECKS: dict[str, Callable] = {
+    "extreme logits": _extreme_logits,
+    "one image": _one_image,
+    "no positive": _filled(0),
+    "all positive": _filled(1),
+    "all verified negative": _filled(-1),
+    "constant logits": _constant_logits,
+    "ties": _ties,
+    "order of images": _permutation(0),
+    "order of classes": _permutation(1),
+    "repeated call": _repeated_call,
+    "reduction": _reduction,
+    "finite differences": _finite_differences,
+    "half precision": _half_precision,
+    "meta device": _meta_device,
+    "speed": _speed,
+}

@@ -1,0 +1,77 @@
+"""MIME: a latent variable for each class, held near a standard normal, and labels that become positive for good."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from spml_core import losses
+from spml_core.methods import latex
+from spml_core.methods.display import SKY, Slider, usual
+from spml_core.methods.memory import Recording
+from spml_core.methods.parameters import Number
+from spml_core.methods.registry import register
+
+
+@register("mime")
+class MIME(Recording):
+    """Latent variables of classes, and unobserved labels that become positives when very likely (MIME, ICML 2023).
+
+    The loss is `spml_core.losses.an` on observed and pseudo-labels, plus beta times the divergence of the latent
+    variables from N(0, 1), which the head "latent" (`spml_core.models.Latent`) computes. From epoch `warmup` + 1 on,
+    each unobserved label with p > threshold becomes a positive after the epoch, and stays one. A model with another
+    head has no latent variables: then the labels are all there is to it.
+
+    `positive`: buffer (num_examples, C), which labels have become positives.
+
+    Args:
+        beta: >= 0, strength of the divergence.
+        warmup: >= 0, epochs after which no label changes.
+        threshold: in (0, 1), on p.
+
+    Deviations: the released code adds 1e-5 inside the logarithms (`log_floor=1e-5`); where it makes a pass of its own
+    over the (flipped) training images for p, we take that of the training pass, with latent variables drawn, not their
+    mean. Defaults of beta and warmup are our choice; no published values are stored.
+    """
+
+    loss = staticmethod(losses.an)
+    own: ClassVar = {"beta": Number(1e-3, 0), "warmup": Number(3, 0), "threshold": Number(0.95, 0, 1, "()")}
+    remembers: ClassVar = {**Recording.remembers, "positive": False}
+    head = "latent"
+    clocked = batchwise = True
+    label, color, line = "MIME", SKY, "-."
+    controls: ClassVar = {
+        **usual("warmup"),
+        "beta": None,
+        "threshold": Slider("threshold on p", 0.5, 0.99, 0.01),
+    }
+
+    def __init__(self, num_classes, num_examples=None, **hyperparameters):
+        super().__init__(num_classes, num_examples, **hyperparameters)
+        self._heads = ()  # a tuple, so that the model does not become a part of this module
+
+    def start(self, model, observed):
+        self._heads = tuple(part for part in model.modules() if hasattr(part, "auxiliary"))
+
+    @torch.no_grad()
+    def begin(self, step):
+        if step.epoch > self.hyperparameters["warmup"] + 1:
+            likely = (self.recorded > self.hyperparameters["threshold"]) & self.recorded.isfinite()
+            self.positive |= likely
+
+    def label_loss(self, step):
+        """Return the loss of labels, without the divergence."""
+        positive, constants = self.kept("positive", step), self.constants()
+        return lambda z, s, **more: self.loss(z, losses.as_positive(s, positive), **constants, **more)
+
+    def forward(self, logits, observed, step):
+        loss = super().forward(logits, observed, step)
+        return loss + sum(self.hyperparameters["beta"] * head.auxiliary() for head in self._heads)
+
+    def equation(self, step):
+        threshold, first = self.hyperparameters["threshold"], self.hyperparameters["warmup"] + 1
+        once = rf"\mathrm{{as\ observed\ once}}\ p>{latex.number(threshold)}"
+        return latex.cross_entropy(self) | {
+            r"\mathrm{relabelled}": rf"{once}\ \mathrm{{in\ an\ epoch\ from\ {first}\ on}}"
+        }

@@ -1,0 +1,154 @@
+"""`spml methods check`: a loss with a fault is found out, a sound one passes."""
+
+import time
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from spml_core import losses, methods
+from spml_core.cli import main
+from spml_core.methods import checks
+
+SOUND = """
+import torch
+from spml_core import losses
+
+def sound(logits, observed, *, reduction="mean"):
+    return losses.an(logits, observed, reduction=reduction)
+
+def logarithm_of_zero(logits, observed, *, reduction="mean"):
+    p = torch.sigmoid(logits.float())
+    return losses.common.reduce(-torch.where(observed > 0, p, 1 - p).log(), reduction)
+
+def unreduced(logits, observed):
+    return losses.an(logits, observed, reduction="none")
+
+class Module(torch.nn.Module):
+    def forward(self, logits, observed, reduction="mean"):
+        return losses.an(logits, observed, reduction=reduction)
+
+number = 3
+"""
+
+
+def failed(loss):
+    return {f.check for f in checks.check(loss, [n for n in checks.CHECKS if n != "speed"]) if not f.passed}
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_registered_methods_pass(name):
+    assert not failed(name)
+
+
+def test_nan_is_found():
+    def naive(logits, observed, *, reduction="mean"):
+        p = torch.sigmoid(logits.double() if logits.dtype == torch.float64 else logits.float())
+        return losses.common.reduce(-torch.where(observed > 0, p, 1 - p).log(), reduction)
+
+    found = {f.check: f for f in checks.check(naive, ["extreme logits", "finite differences"])}
+    assert not found["extreme logits"].passed and "float32" in found["extreme logits"].found
+    assert found["finite differences"].passed
+
+
+def test_missing_reduction_is_found():
+    def unreduced(logits, observed):
+        return losses.an(logits, observed, reduction="none")
+
+    assert failed(unreduced) == {"reduction"}
+    (finding,) = checks.check(unreduced, ["reduction"])
+    assert "(16, 80)" in finding.found
+
+    def without(logits, observed):
+        return losses.an(logits, observed)
+
+    assert "no argument reduction" in checks.check(without, ["reduction"])[0].found
+
+    def a_sum(logits, observed, *, reduction="mean"):
+        return losses.an(logits, observed, reduction="sum" if reduction == "mean" else reduction)
+
+    assert failed(a_sum) == {"reduction"}
+
+
+def test_dependence_on_the_order_of_a_batch_is_found():
+    def ordered(logits, observed, *, reduction="mean"):
+        entries = losses.an(logits, observed, reduction="none")
+        weights = torch.arange(1, len(entries) + 1, device=entries.device)[:, None]
+        return losses.common.reduce(entries * weights, reduction)
+
+    assert failed(ordered) == {"order of images"}
+
+    def by_class(logits, observed, *, reduction="mean"):
+        entries = losses.an(logits, observed, reduction="none")
+        return losses.common.reduce(entries.cumsum(1), reduction)
+
+    assert failed(by_class) == {"order of classes"}
+
+
+def test_wrong_gradient_is_found():
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, z):
+            ctx.save_for_backward(z)
+            return z**2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.saved_tensors[0]
+
+    def wrong(logits, observed, *, reduction="mean"):
+        z, _ = losses.common.prepare(logits, observed)
+        return losses.common.reduce(Wrong.apply(z), reduction)
+
+    assert failed(wrong) == {"finite differences"}
+
+
+def test_what_carries_no_gradient_is_held_in_finite_differences():
+    def weighted(logits, observed, *, reduction="mean"):
+        entries = losses.an(logits, observed, reduction="none")
+        with torch.no_grad():
+            weight = torch.sigmoid(logits.to(entries.dtype)) ** 2
+        return losses.common.reduce(entries * weight * entries.detach(), reduction)
+
+    assert checks.check(weighted, ["finite differences"])[0].passed
+
+
+def test_slow_losses_are_found(monkeypatch):
+    monkeypatch.setattr(checks, "SLOWEST", 1e-3)
+    (finding,) = checks.check(losses.an, ["speed"])
+    assert not finding.passed and "above 0.001" in finding.found
+
+
+@pytest.fixture
+def spml(tmp_path, monkeypatch):
+    (tmp_path / "losses_of_mine.py").write_text(SOUND)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(checks, "SLOWEST", 1000)
+    return lambda *arguments: CliRunner().invoke(main, ["methods", *arguments])
+
+
+def test_command(spml):
+    start = time.process_time()
+    result = spml("check", "losses_of_mine:sound")
+    assert result.exit_code == 0 and "15 of 15 checks passed" in result.output, result.output
+    assert time.process_time() - start < 10
+    result = spml("check", "losses_of_mine:logarithm_of_zero")
+    assert result.exit_code == 1 and "extreme logits" in result.output and "FAILED" in result.output
+    assert spml("check", "losses_of_mine:unreduced").exit_code == 1
+    assert spml("check", "losses_of_mine:Module").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["check"], "MODULE:FUNCTION"),
+        (["check", "grr"], "did you mean"),
+        (["check", "losses_of_mine:nobody"], "nobody"),
+        (["check", "no_such_module:f"], "no_such_module"),
+        (["check", "losses_of_mine:number"], "is a int, no function"),
+        (["gr", "em"], "one name at a time"),
+    ],
+)
+def test_command_says_what_is_wrong(spml, arguments, message):
+    result = spml(*arguments)
+    assert result.exit_code == 2 and message in result.output
