@@ -78,11 +78,9 @@ class Memory(Method):
         if index.is_floating_point() or index.dtype == torch.bool:
             return f"numbers of type {index.dtype}"
         if index.device.type == "cpu" and num:  # elsewhere a look at values would wait for the device
-            low, high = index.aminmax()
+            low, high = index.numpy().min(), index.numpy().max()
             if low < 0 or high >= self.num_examples:
-                return (
-                    f"rows {int(low)} to {int(high)}, of a method built for num_examples={self.num_examples}"
-                )
+                return f"rows {low} to {high}, of a method built for num_examples={self.num_examples}"
         return ""
 
     def get_extra_state(self) -> Tensor:
