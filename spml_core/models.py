@@ -31,7 +31,9 @@ class Standardize(nn.Module):
             axes = [axis for axis in range(sample.ndim) if axis != 1]
             # With correction=0 a single row has a deviation of 0, not NaN.
             std, mean = torch.std_mean(sample, axes, correction=0, keepdim=True)
-            std = std.clamp_min(1e-6)  # a constant feature becomes 0, not inf
+            std = torch.where(
+                std > 1e-5, std, 1
+            )  # of a feature that is constant here, so that others stay small
         else:
             mean, std = (255 * torch.tensor(values).view(1, -1, 1, 1) for values in moments)
         self.register_buffer("mean", mean)

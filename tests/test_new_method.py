@@ -141,3 +141,14 @@ def test_a_method_without_a_loss_of_single_labels_has_no_curve():
     with pytest.raises(ValueError, match=r"whole has no curve over p: it has no `label_loss\(step\)`"):
         loss_lab("whole")
     assert "whole" not in [name for _, name in loss_lab("an").method.options]
+
+
+@pytest.mark.parametrize("value", ["False", "maybe", 1, None])
+def test_a_switch_is_true_or_false(value):
+    with pytest.raises(ValueError, match="shift_corrected of method 'fm_splc' must be True or False"):
+        methods.build("fm_splc", 5, shift_corrected=value)
+
+
+def test_a_number_is_not_a_switch():
+    with pytest.raises(ValueError, match="weight of method 'dw' must not be True or False"):
+        methods.build("dw", 5, weight=True)

@@ -85,6 +85,15 @@ def build(name: str, num_classes: int, num_examples: int | None = None, **params
             f"It has: {', '.join(f'{k}={v!r}' for k, v in known.items()) or 'none'}"
             f"{f'; {hint}' if hint else '.'}"
         )
+    for parameter, default in known.items():
+        value = params.get(parameter, default)
+        if isinstance(default, bool | str) and not isinstance(value, type(default)):
+            wanted = "True or False" if isinstance(default, bool) else "text"
+            raise ValueError(f"{parameter} of method {name!r} must be {wanted}, got {value!r}")
+        if isinstance(value, bool) and default is not None and not isinstance(default, bool):
+            raise ValueError(
+                f"{parameter} of method {name!r} must not be True or False: its default is {default!r}"
+            )
     method = cls(num_classes, num_examples, **params)
     if cls.has_label_loss():
         nothing = torch.zeros(1, num_classes)
