@@ -19,7 +19,8 @@ def plural(noun: str) -> str:
     """Return the plural of a noun that reports use; its last word changes."""
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{noun[:-1]}ies"
-    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
+    hissing = noun.endswith(("s", "x", "ch", "sh")) and not noun.endswith("epoch")
+    return f"{noun}es" if hissing else f"{noun}s"
 
 
 def some(number: int, total: int, noun: str, one: str = "is", many: str = "are") -> str:

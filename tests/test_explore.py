@@ -212,6 +212,7 @@ def test_every_hyperparameter_that_bends_a_curve_has_a_control():
         "l1r": {"strength"},
         "l2r": {"strength"},
         "lasd": {"lambda_minus", "alpha"},
+        "mime": {"beta"},
         "pseudo_label": {"log_floor"},
     }
 

@@ -258,7 +258,7 @@ def chosen(pytestconfig) -> list:
 
 def execute(paths, folder, **options):
     """These notebooks with runs and figures below `folder`, as `spml figures` runs them."""
-    where = {"runs_dir": str(folder / "runs"), "figures_dir": str(folder / "figures")}
+    where = {"runs_dir": str(folder / "runs"), "figures_dir": str(folder / "figures"), "seeds": [0, 1, 2]}
     names = [path.stem for path in paths]
     results = runner.run_notebooks(
         names, where, notebooks_dir=ROOT / "notebooks", output_dir=folder / "executed", **options

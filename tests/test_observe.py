@@ -3,7 +3,6 @@
 import csv
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,7 +175,7 @@ def test_a_run_on_a_manifest_is_the_run_that_wrote_it(tmp_path):
     copy.write_bytes(TRACKED.read_bytes())
     again = Experiment(**SMALL, observe={"manifest": str(copy)})
     assert run(again, root=tmp_path / "runs", progress=False).path == read.path
-    data = SimpleNamespace(fingerprint="x")
+    data = digits.load(train=50, val=20, test=20)
     key = again.resolved().key(data)
     rows = list(csv.reader(TRACKED.open()))
     rows[1][2] = ""

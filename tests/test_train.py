@@ -332,7 +332,7 @@ def test_weight_decay_spares_biases_and_normalisation(rows):
         assert (states[-1][name].abs().sum() < states[0][name].abs().sum()).item(), name
     for name in ("backbone.bias", "norm.weight", "head.bias"):
         assert torch.equal(states[0][name], states[-1][name]), name
-    assert torch.equal(method.own, torch.ones(2, 2))
+    assert torch.equal(method.extra, torch.ones(2, 2))
 
 
 def test_accumulated_batches_are_one_large_batch(rows):

@@ -15,6 +15,8 @@ from spml_core import words
         (2, "class", "2 classes"),
         (2, "copy", "2 copies"),
         (2, "day", "2 days"),
+        (2, "epoch", "2 epochs"),
+        (2, "batch", "2 batches"),
         (3, "image file", "3 image files"),
     ],
 )
