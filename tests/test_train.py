@@ -542,6 +542,7 @@ def test_a_gpu_is_not_sought_at_each_step_where_there_is_none(rows, monkeypatch)
 
     name, asked = "PYTORCH_NVML_BASED_CUDA_CHECK", set()
     fitted(rows, epochs=1)  # imports lightning-fabric, which sets it
+    monkeypatch.setenv(name, "1")  # whatever trainings in threads of one process have left
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     fitted(rows, Asking(), epochs=1)
     assert asked == {"0"} and os.environ[name] == "1"

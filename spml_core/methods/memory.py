@@ -77,7 +77,8 @@ class Memory(Method):
             return f"{len(index) if index.ndim == 1 else tuple(index.shape)} for {num} images"
         if index.is_floating_point() or index.dtype == torch.bool:
             return f"numbers of type {index.dtype}"
-        if index.device.type == "cpu" and num:  # elsewhere a look at values would wait for the device
+        # Elsewhere a look at values would wait for the device; under torch.func there are none to look at.
+        if index.device.type == "cpu" and num and not torch._C._are_functorch_transforms_active():
             low, high = index.numpy().min(), index.numpy().max()
             if low < 0 or high >= self.num_examples:
                 return f"rows {low} to {high}, of a method built for num_examples={self.num_examples}"
