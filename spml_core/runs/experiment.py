@@ -52,7 +52,8 @@ class Experiment(train.Training):
         mode: "end_to_end", or "linear" on frozen features of `backbone`.
         head: "linear"; "interacting": classes hear each other (`models.Interacting`); "boostlu", end to end: class
             activation maps whose positive values count more (`models.BoostLU`); "latent": a latent variable for each
-            class (`models.Latent`). None = the one that the method needs, else "linear".
+            class (`models.Latent`); "enhancing": an encoder of similar images beside it (`models.Enhancing`). None =
+            the one that the method needs, else "linear".
         pretrained: start "end_to_end" from the ImageNet weights of `backbone` (see `models.build`).
         linear_epochs: a first phase, before the `epochs` end to end: the head alone, on features that the backbone,
             in evaluation mode, makes once (Cole et al., CVPR 2021, "LinearInit"). Its best head and the method's state

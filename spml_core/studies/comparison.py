@@ -31,7 +31,7 @@ RENAMED = {
         "role_li",
     ): "role",  # the paper's ROLE; on VOC and COCO its cells are those of ROLE + LinearInit
 }
-OTHERS = {"role_li": "ROLE + LinearInit", "smile": "SMILE"}
+OTHERS = {"role_li": "ROLE + LinearInit"}
 # Hill/SPLC's label settings on COCO in the file of published results, and the percent of the labels left (Table II).
 HILL_LEFT = {"full": 100, "75pct_labels_left": 75, "40pct_labels_left": 40, "single_positive": 34}
 SHORT = {"voc2012": "VOC", "coco2014": "COCO", "nuswide": "NUS", "cub200": "CUB"}
