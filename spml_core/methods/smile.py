@@ -16,6 +16,12 @@ from spml_core.methods.registry import register
 ENDS = (-7.0, 7.0)
 
 
+def divergence(enhanced: torch.Tensor) -> torch.Tensor:
+    """Return the mean divergence of Beta(d, 1 - d) from Beta(1, 1), from the logits (N, C) of d."""
+    e = enhanced.to(torch.promote_types(enhanced.dtype, torch.float32)).clamp(*ENDS)
+    return losses.beta_divergence(torch.sigmoid(e), torch.sigmoid(-e))
+
+
 @register("smile")
 class SMILE(Auxiliary):
     """Label enhancement: targets from the labels of similar images (SMILE, NeurIPS 2022).
@@ -54,12 +60,11 @@ class SMILE(Auxiliary):
         if said is None:
             return losses.smile(logits, logits, observed, **target)
         enhanced, decoded, unlike = said
-        degree = torch.sigmoid(enhanced.clamp(*ENDS))
         return (
             losses.smile(logits, enhanced, observed, **target)
             + losses.an(enhanced, observed)
             + h["gamma"] * (unlike + losses.an(decoded, observed))
-            + h["delta"] * losses.beta_divergence(degree, 1 - degree)
+            + h["delta"] * divergence(enhanced)
         )
 
 
