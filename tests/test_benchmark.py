@@ -14,7 +14,7 @@ from spml_core.studies.comparison import agreement, beside, cells, labels_left, 
 
 
 def test_names_are_all_whole_methods():
-    parts = {"focal_margin", "gr_trainable", "mse", "unified"}
+    parts = {"focal_margin", "gr_trainable", "mse", "smile_joint", "unified"}
     assert set(comparison.names()) == set(methods.names()) - parts
     assert comparison.names()[:6] == ["bce", "iun", "iu", "gr", "an", "an_ls"]  # related ones together
 

@@ -86,8 +86,6 @@ class JointSMILE(Auxiliary):
 
     def forward(self, logits, observed, step):
         enhanced, *_ = self.auxiliary() or (logits.detach(),)
-        degree = torch.sigmoid(enhanced.clamp(*ENDS))
-        divergence = self.hyperparameters["strength"] * losses.beta_divergence(degree, 1 - degree)
-        return (
-            losses.smile_joint(logits, enhanced, observed, theta=self.hyperparameters["theta"]) + divergence
-        )
+        h = self.hyperparameters
+        joint = losses.smile_joint(logits, enhanced, observed, theta=h["theta"])
+        return joint + h["strength"] * divergence(enhanced)
