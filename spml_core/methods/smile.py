@@ -8,7 +8,7 @@ import torch
 
 from spml_core import losses
 from spml_core.methods.base import Auxiliary
-from spml_core.methods.display import GREY
+from spml_core.methods.display import GREY, LINES
 from spml_core.methods.parameters import Number
 from spml_core.methods.registry import register
 
@@ -81,7 +81,7 @@ class JointSMILE(Auxiliary):
 
     own: ClassVar = {"theta": Number(1.0, 0), "strength": Number(1e-5, 0)}
     head = "enhancing"
-    whole = False
+    label, color, line, whole = "SMILE (joint)", GREY, LINES[-1], False
     no_curve = SMILE.no_curve
 
     def forward(self, logits, observed, step):
