@@ -56,7 +56,7 @@ def test_rows_are_images_times_312(tmp_path):
     refused("line 2184.*", [*lines[:-1], "7 312 1 5 0.1"])
     refused("line 1:.*", ["8 1 1 4 0.1", *lines[1:]])
     refused("twice", [lines[1], *lines[1:]])
-    refused("line 1: .*is not image, attribute", ["a b c d e", *lines[1:]])
+    refused("is not rows of image, attribute.*row 0", ["a b c d e", *lines[1:]])
     file.unlink()
     with pytest.raises(DataError, match="1 label file is missing"):
         cub200.read(tmp_path)

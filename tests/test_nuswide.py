@@ -26,7 +26,7 @@ def test_official_arrays(tmp_path):
     assert listing.ids == names["train"] + names["val"]
     np.testing.assert_array_equal(listing.full, np.concatenate([TRAIN, TEST]))
     assert listing.classes[0] == "airport" and listing.classes[80] == "zebra" and len(listing.classes) == 81
-    assert listing.notes["listed"] == {"train": 6, "test": 2} and listing.notes["complete"] is False
+    assert listing.notes["listed"] == {"train": 6, "test": 2}
     assert not listing.missing()
 
 
@@ -49,16 +49,11 @@ def test_list119k(tmp_path):
     assert not listing.missing()
 
 
-def test_recrawled_images_are_named_apart(tmp_path):
-    write_nus_arrays(tmp_path, TRAIN, TEST, folder="images")
-    assert not nuswide.read(tmp_path, variant="recrawled").missing()
-    assert len(nuswide.read(tmp_path).missing()) == 8  # the official ones would lie in Flickr/
-    write_nus_arrays(tmp_path / "both", TRAIN, TEST)
-    one, other = (
-        load("nuswide", root=tmp_path / "both", variant=v, size=4, cache_dir=tmp_path)
-        for v in ("official", "recrawled")
-    )
-    assert one.fingerprint != other.fingerprint and other.notes["variant"] == "recrawled"
+def test_other_numbers_than_published_are_noted(tmp_path):
+    """Arrays of images that were fetched from Flickr again."""
+    write_nus_arrays(tmp_path, TRAIN, TEST)
+    listing = nuswide.read(tmp_path)
+    assert "150,000 train expected, 6 here; 60,260 test expected, 2 here" in listing.odd[0]
 
 
 def test_forms_are_not_mixed(tmp_path, monkeypatch):

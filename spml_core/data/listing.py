@@ -130,7 +130,6 @@ def finish(
     unlabeled: str,
     allow_missing: bool = False,
     published: Mapping[str, int] | None = None,
-    least: float = 1.0,
     cause: str = "",
 ) -> Listing:
     """Do what every loader does last: compare sizes, draw the validation images, apply the policies, note the counts.
@@ -141,11 +140,10 @@ def finish(
         unlabeled: images without a positive label: "error" (a problem, raised by `assemble`), "drop", or "keep".
         allow_missing: leave out the images whose file is missing, in place of an error.
         published: split ("train" before validation is drawn from it) -> images of the whole published data set.
-        least: share of a published number that is still called complete, where options choose images.
         cause: why there may be more images without a label than expected.
     """
     if published:
-        _compare(listing, published, least)
+        _compare(listing, published)
     train = [n for n, split in enumerate(listing.splits) if split == "train"]
     if divide and len(train) > 2:
         for n in labels.split(len(train), VAL_FRACTION, SPLIT_SEED)[1]:
@@ -158,9 +156,9 @@ def finish(
     return _drop_missing(listing) if allow_missing else listing
 
 
-def _compare(listing: Listing, published: Mapping[str, int], least: float) -> None:
+def _compare(listing: Listing, published: Mapping[str, int]) -> None:
     listing.published = {split: (listing.splits.count(split), whole) for split, whole in published.items()}
-    other = {k: (n, whole) for k, (n, whole) in listing.published.items() if n > whole or n < least * whole}
+    other = {k: (n, whole) for k, (n, whole) in listing.published.items() if n != whole}
     if other:
         found = "; ".join(f"{whole:,} {split} expected, {n:,} here" for split, (n, whole) in other.items())
         of = f"the published {listing.name}"

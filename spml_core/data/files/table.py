@@ -9,15 +9,18 @@ import csv
 import gzip
 import io
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
 
 from spml_core import words
 from spml_core.data.dataset import DataError
 
 SHOWN = 20  # lines of a report
+PIECE = 1_000_000  # rows of a large table in memory as text
 
 
 def text(file: Path, form: str = "") -> str:
@@ -67,6 +70,22 @@ def rows(
         raise DataError(
             f"{file}, line {reader.line_num} cannot be read as a table ({error}). {form}"
         ) from None
+
+
+def pieces(file: Path, columns: Collection[str], form: str) -> Iterator[pd.DataFrame]:
+    """Yield a table with a header as frames of text, `PIECE` rows at a time; pandas is fast where no line is named.
+
+    Raises:
+        DataError: no table, or one without these columns.
+    """
+    try:
+        frames = pd.read_csv(file, chunksize=PIECE, dtype=str, keep_default_na=False)
+        for frame in tqdm(frames, file.name, unit=" M rows", leave=False, disable=None):
+            if missing := [name for name in columns if name not in frame]:
+                raise DataError(f"{file} has no column {' and '.join(missing)}. {form}")
+            yield frame
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read as a table ({error}). {form}") from None
 
 
 def words_of(file: Path) -> list[tuple[int, list[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Literal
@@ -31,6 +32,7 @@ keyboard, cell phone, microwave, oven, toaster, sink, refrigerator, book, clock,
 hair drier, toothbrush
 """
 CLASSES = tuple(name.strip() for name in NAMES.split(","))
+PHASES = {"train": "train", "val": "test"}  # of the files; of ours
 KEPT = {"images", "annotations", "categories", "id", "image_id", "category_id", "file_name", "name"}
 SIZES = {"train": 82_783, "test": 40_504}  # images, as published,
 ANNOTATED = {"train": 82_081, "test": 40_137}  # and those of them that have an annotation
@@ -58,24 +60,20 @@ def read(
         DataError: missing or unreadable files, other categories than the 80, annotations that point nowhere.
     """
     root = find(root, EXPECTED)
-    files = {f: root / "annotations" / f"instances_{f}2014.json" for f in ("train", "val")}
+    files = {f: root / "annotations" / f"instances_{f}2014.json" for f in PHASES}
     require_files(root, list(files.values()), EXPECTED)
     paths, ids, splits, tables, counts, dropped = [], [], [], [], {}, []
-    for phase in tqdm(files, "read annotations", unit=" files", leave=False, disable=None):
+    for phase, split in tqdm(PHASES.items(), "read annotations", unit=" files", leave=False, disable=None):
         names, full = _matrix(files[phase])
-        split = {"train": "train", "val": "test"}[phase]
         annotated = full.any(1)
         counts[split] = f"{len(names)} images, {annotated.sum()} annotated"
-        order = sorted(range(len(names)), key=lambda n: str(names[n][0]))
-        for n in order:
-            path = root / f"{phase}2014" / names[n][1]
-            if unlabeled == "drop" and not annotated[n]:
-                dropped.append(path)
-                continue
-            paths.append(path)
-            ids.append(str(names[n][0]))
-            splits.append(split)
-        tables.append(full[[n for n in order if annotated[n] or unlabeled != "drop"]])
+        kept = annotated | (unlabeled != "drop")
+        places = [root / f"{phase}2014" / name for _, name in names]
+        paths += itertools.compress(places, kept)
+        dropped += itertools.compress(places, ~kept)
+        ids += itertools.compress((str(image) for image, _ in names), kept)
+        splits += [split] * int(kept.sum())
+        tables.append(full[kept])
 
     listing = Listing(
         name="coco2014",
@@ -92,7 +90,7 @@ def read(
 
 
 def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
-    """Return (image id, file name) of every image in the file, and the (N, 80) int8 labels."""
+    """Return (image id, file name) of every image in the file, sorted by id as text, and the (N, 80) int8 labels."""
 
     def lean(record: dict) -> dict:  # outlines and captions would take gigabytes
         return {key: value for key, value in record.items() if key in KEPT}
@@ -101,7 +99,7 @@ def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
         with open(file, encoding="utf-8") as text:
             content = json.load(text, object_hook=lean)
         categories = {entry["id"]: entry["name"] for entry in content["categories"]}
-        names = [(entry["id"], entry["file_name"]) for entry in content["images"]]
+        names = sorted(((e["id"], e["file_name"]) for e in content["images"]), key=lambda name: str(name[0]))
         objects = [(entry["image_id"], entry["category_id"]) for entry in content["annotations"]]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(

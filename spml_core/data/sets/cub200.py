@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from tqdm.auto import tqdm
+import pandas as pd
 
 from spml_core import words
 from spml_core.data.dataset import DataError
@@ -87,45 +86,32 @@ def _pairs(file: Path) -> dict[int, str]:
         if number.isdigit() and text and int(number) not in pairs:
             pairs[int(number)] = " ".join(text)
         else:
-            faults.append(
-                (line, f"{' '.join([number, *text])!r} is not a number of its own and a text. {EXPECTED}")
-            )
+            faults.append((line, f"{' '.join([number, *text])!r} is not a number of its own and a text"))
     table.refuse(file, faults, len(lines))
     return pairs
 
 
-def _answers(file: Path, image_numbers: list[int], attributes: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def _answers(file: Path, images: list[int], attributes: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Return (N, 312) present in {1, 0} and certainty in 1..4, int8."""
-    rows = {key: n for n, key in enumerate(image_numbers)}
-    columns = {key: n for n, key in enumerate(attributes)}
-    fields = array("i")
-    with open(file, encoding="utf-8") as text:
-        for number, line in enumerate(tqdm(text, file.name, unit=" rows", leave=False, disable=None), 1):
-            try:
-                image, attribute, present, certainty = map(int, line.split(None, 4)[:4])
-            except ValueError:
-                raise DataError(
-                    f"{file}, line {number}: {line!r} is not image, attribute, present, certainty, time"
-                ) from None
-            fields.extend((image, attribute, present, certainty))
-    found = np.frombuffer(fields, np.int32).reshape(-1, 4)
-    expected = len(rows) * len(columns)
+    try:
+        found = np.loadtxt(file, np.int32, usecols=range(4), comments=None, ndmin=2)
+    except ValueError as error:
+        raise DataError(
+            f"{file} is not rows of image, attribute, present, certainty, time: {error}"
+        ) from None
+    expected = len(images) * len(attributes)
     if len(found) != expected:
         raise DataError(
-            f"{file} has {len(found):,} rows; {len(rows):,} images x {len(columns)} attributes are {expected:,}"
+            f"{file} has {len(found):,} rows; {len(images):,} images x {len(attributes)} attributes are {expected:,}"
         )
-    row = np.array([rows.get(key, -1) for key in found[:, 0].tolist()])
-    column = np.array([columns.get(key, -1) for key in found[:, 1].tolist()])
+    row, column = pd.Index(images).get_indexer(found[:, 0]), pd.Index(attributes).get_indexer(found[:, 1])
     sound = (row >= 0) & (column >= 0) & np.isin(found[:, 2], (0, 1)) & np.isin(found[:, 3], (1, 2, 3, 4))
-    if not sound.all():
-        wrong = [f"line {n + 1}: {found[n].tolist()}" for n in np.flatnonzero(~sound)]
-        raise DataError(
-            f"{file}: {words.count(len(wrong), 'row')} not of a listed image, a listed attribute, 0 or 1, and a "
-            f"certainty of 1 to 4:{table.bullets(wrong)}"
-        )
-    place = row * len(columns) + column
+    rule = "not of a listed image, a listed attribute, 0 or 1, and a certainty of 1 to 4"
+    table.refuse(file, [(n + 1, f"{found[n].tolist()} is {rule}") for n in np.flatnonzero(~sound)], expected)
+    place = row * len(attributes) + column
     if len(np.unique(place)) < expected:
         raise DataError(f"{file} holds some pairs of image and attribute twice, so that others are missing")
-    present, certainty = np.empty(expected, np.int8), np.empty(expected, np.int8)
-    present[place], certainty[place] = found[:, 2], found[:, 3]
-    return present.reshape(len(rows), -1), certainty.reshape(len(rows), -1)
+    answers = np.empty((expected, 2), np.int8)
+    answers[place] = found[:, 2:]
+    present, certainty = answers.T.reshape(2, len(images), -1)
+    return present, certainty

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from spml_core import words
 from spml_core.data.dataset import DataError
@@ -23,13 +24,8 @@ sand sign sky snow soccer sports statue street sun sunset surf swimmers tattoo t
 valley vehicle water waterfall wedding whales window zebra
 """
 CLASSES = tuple(NAMES.split())  # Concepts81.txt, in its order
-# Train and test images when complete; None: as many as could be fetched again.
-VARIANTS = {
-    "official": (150_000, 60_260),
-    "homepage": (161_789, 107_859),
-    "list119k": (119_103, 50_720),
-    "recrawled": None,
-}
+# Train and test images of each form.
+VARIANTS = {"official": (150_000, 60_260), "homepage": (161_789, 107_859), "list119k": (119_103, 50_720)}
 ARRAYS = [f"formatted_{phase}_{kind}.npy" for phase in ("train", "val") for kind in ("images", "labels")]
 CSV_FILE = "nus_wid_data.csv"
 EXPECTED = {
@@ -37,24 +33,23 @@ EXPECTED = {
     "homepage": "Expected of variant 'homepage': ImageList/{Train,Test}Imagelist.txt, "
     "Groundtruth/TrainTestLabels/Labels_<concept>_{Train,Test}.txt, ConceptsList/Concepts81.txt and Flickr/.",
     "list119k": f"Expected of variant 'list119k': {CSV_FILE} (filepath,label,split_name) and the images it names.",
-    "recrawled": f"Expected of variant 'recrawled': {', '.join(ARRAYS)} and images/ or Flickr/.",
 }
 
 
 def read(
     root: str | Path,
     *,
-    variant: Literal["official", "homepage", "list119k", "recrawled"] = "official",
+    variant: Literal["official", "homepage", "list119k"] = "official",
     unlabeled: Literal["error", "drop", "keep"] = "error",
     allow_missing: bool = False,
 ) -> Listing:
     """Read one form of the data set. The forms differ in images, division and labels: results are not comparable.
 
-    - "official": the 150,000 / 60,260 division of the SPML papers, on the official images: four published arrays
-      `formatted_{train,val}_{images,labels}.npy`, rows in their order;
+    - "official": the 150,000 / 60,260 division of the SPML papers: four published arrays
+      `formatted_{train,val}_{images,labels}.npy`, rows in their order. Arrays of images that were fetched from Flickr
+      again are read too, and noted as another number of images than published;
     - "homepage": the label files of the data set's own page, 161,789 / 107,859, rows in the order of its lists;
-    - "list119k": the 119,103 / 50,720 list of `nus_wid_data.csv`, rows in its order;
-    - "recrawled": arrays as for "official", of images fetched from Flickr again, however many there are.
+    - "list119k": the 119,103 / 50,720 list of `nus_wid_data.csv`, rows in its order.
 
     Args:
         root: the folder; a relative one starts at the project root.
@@ -67,136 +62,104 @@ def read(
             label files that do not fit each other.
     """
     root = find(root, EXPECTED[variant])
-    reader = {"homepage": _homepage, "list119k": _list}.get(variant, _arrays)
-    names, splits, full = reader(root, variant)
-    _check_sizes(variant, splits)
+    parts = {"official": _arrays, "homepage": _homepage, "list119k": _list}[variant](root)
+    names = [_name(text) for part in parts.values() for text in part[0]]
+    sizes = {split: len(part[0]) for split, part in parts.items()}
+    owner = next((name for name, own in VARIANTS.items() if own == tuple(sizes.values())), variant)
+    if owner != variant:
+        raise DataError(
+            f"{sizes['train']:,} train and {sizes['test']:,} test images are the form {owner!r}, not {variant!r}: the "
+            f"forms are not to be mixed. Choose variant={owner!r} (spml train: -d variant {owner}), or the other files."
+        )
     if twice := [name for name, times in Counter(names).items() if times > 1]:
         raise DataError(f"{words.count(len(twice), 'image')} listed more than once:{table.bullets(twice)}")
-    base, folders = _images(root, variant)
-    paths = [base / name for name in names]
-    sizes = {split: splits.count(split) for split in ("train", "test")}
+    paths = [(root if variant == "list119k" else root / "Flickr") / name for name in names]
     listing = Listing(
         name="nuswide",
         classes=CLASSES,
         paths=paths,
         ids=names,
-        splits=splits,
-        full=full,
+        splits=[split for split, number in sizes.items() for _ in range(number)],
+        full=np.concatenate([part[1] for part in parts.values()]),
         options={"variant": variant},
-        notes={"variant": variant, "listed": sizes, "complete": tuple(sizes.values()) == VARIANTS[variant]},
-        extra=find_extra(folders, paths),
+        notes={"variant": variant, "listed": sizes},
+        extra=find_extra([root / ("images" if variant == "list119k" else "Flickr")], paths),
     )
-    published = VARIANTS[variant] and dict(zip(("train", "test"), VARIANTS[variant], strict=True))
+    published = dict(zip(("train", "test"), VARIANTS[variant], strict=True))
     return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing, published=published)
 
 
-def _check_sizes(variant: str, splits: list[str]) -> None:
-    sizes = (splits.count("train"), splits.count("test"))
-    owner = next((name for name, own in VARIANTS.items() if own == sizes), variant)
-    if owner != variant and variant != "recrawled":
-        raise DataError(
-            f"{sizes[0]:,} train and {sizes[1]:,} test images are the form {owner!r}, not {variant!r}: the forms are "
-            f"not to be mixed. Choose variant={owner!r} (spml train: -d variant {owner}), or the other files."
-        )
+def _require(root: Path, files: list[Path], variant: str) -> None:
+    """Raise `DataError` if one of the label files is missing, with the other forms that lie there."""
+    marks = {"official": ARRAYS[0], "homepage": "ImageList", "list119k": CSV_FILE}
+    others = [repr(name) for name, mark in marks.items() if name != variant and (root / mark).exists()]
+    hint = f" There are files of variant {' and '.join(others)}." if others else ""
+    require_files(root, files, f"{EXPECTED[variant]}{hint} See data/README.md.")
 
 
-def _images(root: Path, variant: str) -> tuple[Path, list[Path]]:
-    """Return the folder that image names start from, and those to look through for images that no row names."""
-    if variant == "list119k":
-        return root, [root / "images"]
-    base = root / "images" if variant == "recrawled" and (root / "images").is_dir() else root / "Flickr"
-    return base, [base]
-
-
-def _absent(root: Path, variant: str) -> str:
-    """Return what to say beside missing files: which other form lies there."""
-    found = {
-        "official": (root / ARRAYS[0]).is_file(),
-        "homepage": (root / "ImageList").is_dir(),
-        "list119k": (root / CSV_FILE).is_file(),
-    }
-    others = [name for name, there in found.items() if there and name != variant]
-    hint = f" There are files of variant {' and '.join(map(repr, others))}." if others else ""
-    return f"{EXPECTED[variant]}{hint} See data/README.md."
-
-
-def _arrays(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
-    require_files(root, [root / name for name in ARRAYS], _absent(root, variant))
-    names, splits, parts = [], [], []
+def _arrays(root: Path) -> dict[str, tuple[list[str], np.ndarray]]:
+    """Return for train and test the names of the images, and (N, 81) int8."""
+    _require(root, [root / name for name in ARRAYS], "official")
+    parts = {}
     for phase, split in (("train", "train"), ("val", "test")):
-        own = np.load(root / f"formatted_{phase}_images.npy", allow_pickle=False)
+        names = np.load(root / f"formatted_{phase}_images.npy", allow_pickle=False).tolist()
         file = root / f"formatted_{phase}_labels.npy"
         full = np.load(file, allow_pickle=False)
         check_classes(file, full.shape[1] if full.ndim == 2 else 0, len(CLASSES), "NUS-WIDE")
-        if len(own) != len(full):
-            raise DataError(f"{file} has {len(full)} rows for the {len(own)} images of its list")
+        if len(names) != len(full):
+            raise DataError(f"{file} has {len(full)} rows for the {len(names)} images of its list")
         if not np.isin(full, (0, 1)).all():
             raise DataError(f"{file} holds other values than 1 (present) and 0 (absent)")
-        names += [_name(text) for text in own.tolist()]
-        splits += [split] * len(own)
-        parts.append(full.astype(np.int8))
-    return names, splits, np.concatenate(parts)
+        parts[split] = names, full.astype(np.int8)
+    return parts
 
 
-def _homepage(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
+def _homepage(root: Path) -> dict[str, tuple[list[str], np.ndarray]]:
     lists = {split: root / "ImageList" / f"{split.title()}Imagelist.txt" for split in ("train", "test")}
-    concepts = root / "ConceptsList" / "Concepts81.txt"
-    concepts = concepts if concepts.is_file() else root / "Concepts81.txt"
-    require_files(root, [*lists.values(), concepts], _absent(root, variant))
+    concepts, folder = root / "ConceptsList" / "Concepts81.txt", root / "Groundtruth" / "TrainTestLabels"
+    columns = {s: [folder / f"Labels_{name}_{s.title()}.txt" for name in CLASSES] for s in lists}
+    _require(root, [*lists.values(), concepts], "homepage")
     found = concepts.read_text().split()
     check_classes(concepts, len(found), len(CLASSES), "NUS-WIDE", set(found) ^ set(CLASSES))
-    folder = root / "Groundtruth" / "TrainTestLabels"
-    files = {s: [folder / f"Labels_{name}_{s.title()}.txt" for name in CLASSES] for s in lists}
-    require_files(root, [*files["train"], *files["test"]], _absent(root, variant))
-    names, splits, parts, faults = [], [], [], []
+    _require(root, [*columns["train"], *columns["test"]], "homepage")
+    parts, faults = {}, []
     for split, file in lists.items():
-        own = [_name(line) for line in file.read_text().splitlines() if line.strip()]
-        columns = [column.read_text().split() for column in files[split]]
+        names = [line for line in file.read_text().splitlines() if line.strip()]
+        values = [column.read_text().split() for column in columns[split]]
         faults += [
-            f"{column.name}: {len(values)} values, {len(own)} images; values are 0 or 1"
-            for column, values in zip(files[split], columns, strict=True)
-            if len(values) != len(own) or not set(values) <= {"0", "1"}
+            f"{column.name}: {len(own)} values, {len(names)} images; values are 0 or 1"
+            for column, own in zip(columns[split], values, strict=True)
+            if len(own) != len(names) or not set(own) <= {"0", "1"}
         ]
-        names += own
-        splits += [split] * len(own)
         if not faults:
-            parts.append((np.array(columns) == "1").T.astype(np.int8))
+            parts[split] = names, (np.array(values) == "1").T.astype(np.int8)
     if faults:
         raise DataError(
             f"{words.count(len(faults), 'label file')} not fitting the lists:{table.bullets(faults)}"
         )
-    return names, splits, np.concatenate(parts)
+    return parts
 
 
-def _list(root: Path, variant: str) -> tuple[list[str], list[str], np.ndarray]:
+def _list(root: Path) -> dict[str, tuple[list[str], np.ndarray]]:
     file = root / CSV_FILE
-    require_files(root, [file], _absent(root, variant))
-    (_, header), *rows = table.rows(file, EXPECTED[variant])
-    columns = ("filepath", "label", "split_name")
-    if missing := sorted(set(columns) - set(header)):
-        raise DataError(f"{file} has no column {' and '.join(missing)}. {EXPECTED[variant]}")
-    names, splits, labels, faults = [], [], [], []
-    for line, row in rows:
-        if len(row) != len(header):
-            faults.append((line, "not as many fields as the header has"))
-            continue
-        record = dict(zip(header, row, strict=True))
-        # "['clouds', 'sky']", a list as text
-        labels.append(
-            {name for part in record["label"].strip("[] ").split(",") if (name := part.strip(" '\""))}
-        )
-        if record["split_name"] not in ("train", "val"):
-            faults.append((line, f"split_name {record['split_name']!r}, expected train or val"))
-        names.append(_name(record["filepath"]))
-        splits.append("train" if record["split_name"] == "train" else "test")
+    _require(root, [file], "list119k")
+    rows = pd.concat(table.pieces(file, ["filepath", "label", "split_name"], EXPECTED["list119k"]))
+    lines = [(n + 2, name) for n, name in rows.split_name.items() if name not in ("train", "val")]
+    table.refuse(file, [(n, f"split_name {name!r}, expected train or val") for n, name in lines], len(rows))
+    labels = rows.label.map(
+        lambda text: set(re.findall(r"[^\s'\",\[\]]+", text))
+    )  # a list as text: "['clouds', 'sky']"
     seen = set().union(*labels)
     if strange := sorted(seen - set(CLASSES)):
         raise DataError(
             f"{file} has {len(seen)} classes, of which {len(strange)} are none of the {len(CLASSES)} of NUS-WIDE: "
             f"{words.listed(strange, 10)}"
         )
-    table.refuse(file, faults, len(rows))
-    return names, splits, table.indicator(labels, CLASSES)
+    parts = {"train": rows.split_name == "train", "test": rows.split_name == "val"}
+    return {
+        split: (rows.filepath[own].tolist(), table.indicator(labels[own], CLASSES))
+        for split, own in parts.items()
+    }
 
 
 def _name(text: str) -> str:

@@ -4,39 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from tqdm.auto import tqdm
+import pandas as pd
 
 from spml_core import words
-from spml_core.data.dataset import DataError
+from spml_core.data.dataset import SPLITS, DataError
 from spml_core.data.files import table
 from spml_core.data.files.layout import contents, find
 from spml_core.data.listing import Listing, find_extra, finish
 
-FOLDERS = {"train": "train", "validation": "val", "test": "test"}
-COLUMNS = ["ImageID", "LabelName", "Confidence"]
-CHUNK = 1_000_000  # rows of a label file in memory as text
+FOLDERS = ("train", "validation", "test")  # of `SPLITS`
+COLUMNS = {"ImageID": "image", "LabelName": "label", "Confidence": "value"}
 DENSE = 16 * 2**30  # bytes of the label matrices at most
-# Images as published. Those with a label that people verified are fewer, so a quarter of them passes as all.
-SIZES = {"train": 9_011_219, "val": 41_620, "test": 125_436}
 EXPECTED = (
     "Expected: {train,validation,test}-annotations-human-imagelabels.csv (ImageID,Source,LabelName,Confidence), "
     "class-descriptions.csv (LabelName,DisplayName), each with any prefix or suffix, and the folders train/, "
     "validation/ and test/ of images. See data/README.md."
 )
-
-
-@dataclass
-class _Merged:
-    images: np.ndarray  # ids of the images with a verified label, sorted, as bytes
-    image: np.ndarray  # of each label: number of its image,
-    label: np.ndarray  # number of its class,
-    value: np.ndarray  # 1 or 0
-    clashes: list[tuple[bytes, int]]  # (image id, class) verified both ways
 
 
 def read(
@@ -77,61 +64,48 @@ def read(
     root = find(root, EXPECTED)
     display = _descriptions(_find(root, "class-descriptions", required=True))
     wanted = None if classes is None else _choose(display, classes)
-    files = {
-        split: _find(root, f"{split}-annotations-human-imagelabels", split == "train") for split in FOLDERS
-    }
-    tables, unsure = {}, 0  # of each split: people's labels, and the machine's if they count
-    for split, file in files.items():
-        if file is None:
-            continue
-        human, rejected = _rows(file, wanted, None)
-        machine = None
-        if machine_threshold is not None:
-            found = _find(root, f"{split}-annotations-machine-imagelabels", required=True)
-            machine, _ = _rows(found, wanted, machine_threshold)
-        tables[split] = (human, machine)
-        unsure += rejected
-    names = np.unique(
-        np.concatenate([part[1] for pair in tables.values() for part in pair if part is not None])
-    )
-    merged = {split: _merge(*pair, names) for split, pair in tables.items()}
-    del tables
-
-    train = merged["train"]
-    counts = np.bincount(train.label[train.value == 1], minlength=len(names))
-    kept = np.flatnonzero(counts >= min_images)
-    if not len(kept):
+    found = [_find(root, f"{name}-annotations-human-imagelabels", name == "train") for name in FOLDERS]
+    read = {n: _rows(file, wanted) for n, file in enumerate(found) if file is not None}
+    votes = pd.concat({n: rows for n, (rows, _) in read.items()}, names=["split", None])
+    votes = votes.groupby(["split", "image", "label"]).value.agg(["min", "max"]).reset_index()
+    clashes = votes[votes["min"] != votes["max"]]
+    if machine_threshold is not None:  # counts where no person looked, on images at which people looked
+        for n in read:
+            file = _find(root, f"{FOLDERS[n]}-annotations-machine-imagelabels", required=True)
+            rows, _ = _rows(file, wanted, machine_threshold)
+            rows = rows[rows.image.isin(votes.image[votes.split == n])]
+            votes = pd.concat([votes, rows.assign(split=n, min=1, max=1)])
+        votes = votes.drop_duplicates(["split", "image", "label"])
+    sure = votes[votes["min"] == votes["max"]]
+    positive = sure[sure["max"] == 1]
+    counts = positive.label[positive.split == 0].value_counts()
+    kept = sorted(counts.index[counts >= min_images])
+    if not kept:
+        most = counts.max() if len(counts) else 0
+        raise DataError(f"no class has min_images={min_images} positive training images; most: {most}")
+    images = votes[["split", "image"]].drop_duplicates()
+    number = len(images)
+    if unlabeled == "drop":  # before there is a matrix
+        images = positive.loc[positive.label.isin(kept), ["split", "image"]].drop_duplicates()
+    images = images.sort_values(["split", "image"])
+    if (size := 2 * len(images) * len(kept)) > DENSE:
         raise DataError(
-            f"no class has min_images={min_images} positive training images; most: {counts.max(initial=0)}"
+            f"{len(images):,} images x {len(kept):,} classes need {size / 2**30:.0f} GiB, more than "
+            f"{DENSE / 2**30:.0f}: choose classes, or a higher min_images"
         )
-    column = np.full(len(names), -1)
-    column[kept] = np.arange(len(kept))
-    dropped = sum(_drop_unlabeled(part, column) for part in merged.values()) if unlabeled == "drop" else 0
-    rows = sum(len(part.images) for part in merged.values())
-    if (size := 2 * rows * len(kept)) > DENSE:
-        raise DataError(
-            f"{rows:,} images x {len(kept):,} classes need {size / 2**30:.0f} GiB, more than {DENSE / 2**30:.0f}: "
-            "choose classes, or a higher min_images"
-        )
-    full, known = np.zeros((rows, len(kept)), np.int8), np.zeros((rows, len(kept)), bool)
-    labels = [name.decode() for name in names]
-    ids, splits, paths, clashes = [], [], [], []
-    for split, part in merged.items():
-        place, own = part.image + len(ids), column[part.label]
-        chosen = own >= 0
-        full[place[chosen], own[chosen]] = part.value[chosen]
-        known[place[chosen], own[chosen]] = True
-        texts = [image.decode() for image in part.images]
-        clashes += [f"{image.decode()}: {display.get(labels[c], labels[c])}" for image, c in part.clashes]
-        ids += texts
-        splits += [FOLDERS[split]] * len(texts)
-        paths += [root / split / f"{text}.jpg" for text in texts]
+    rows = pd.MultiIndex.from_frame(images).get_indexer(pd.MultiIndex.from_frame(sure[["split", "image"]]))
+    columns = pd.Index(kept).get_indexer(sure.label)
+    chosen = (rows >= 0) & (columns >= 0)
+    full, known = np.zeros((len(images), len(kept)), np.int8), np.zeros((len(images), len(kept)), bool)
+    full[rows[chosen], columns[chosen]] = sure["max"].to_numpy()[chosen]
+    known[rows[chosen], columns[chosen]] = True
+    paths = [root / FOLDERS[n] / f"{image}.jpg" for n, image in zip(images.split, images.image, strict=True)]
     listing = Listing(
         name="openimages",
-        classes=_shown([labels[c] for c in kept], display),
+        classes=_shown(kept, display),
         paths=paths,
-        ids=ids,
-        splits=splits,
+        ids=images.image.tolist(),
+        splits=[SPLITS[n] for n in images.split],
         full=full,
         known=known,
         options={
@@ -142,31 +116,21 @@ def read(
         },
         notes={
             "conflicts": len(clashes),
-            "neither_0_nor_1": unsure,
-            "classes_dropped": len(names) - len(kept),
-            "unlabeled_dropped": dropped,
+            "neither_0_nor_1": sum(rejected for _, rejected in read.values()),
+            "classes_dropped": votes.label.nunique() - len(kept),
+            "unlabeled_dropped": number - len(images),
         },
-        extra=find_extra([root / split for split in merged], paths),
+        extra=find_extra([root / FOLDERS[n] for n in read], paths),
     )
-    if clashes and conflicts == "error":
+    if len(clashes) and conflicts == "error":
+        named = [
+            f"{image}: {display.get(c, c)}" for image, c in zip(clashes.image, clashes.label, strict=True)
+        ]
         listing.problems.append(
-            f"{words.count(len(clashes), 'label')} verified both as present and as absent:{table.bullets(clashes)}\n"
+            f"{words.count(len(clashes), 'label')} verified both as present and as absent:{table.bullets(named)}\n"
             "conflicts='unknown' takes them as not known (spml train: -d conflicts unknown)."
         )
-    # Where options choose classes, a part is what was asked for.
-    whole = (
-        {split: n for split, n in SIZES.items() if split in splits}
-        if classes is None and min_images == 1
-        else None
-    )
-    return finish(
-        listing,
-        divide="val" not in splits,
-        unlabeled=unlabeled,
-        allow_missing=allow_missing,
-        published=whole,
-        least=0.25,
-    )
+    return finish(listing, divide=1 not in read, unlabeled=unlabeled, allow_missing=allow_missing)
 
 
 def _find(root: Path, part: str, required: bool) -> Path | None:
@@ -206,62 +170,23 @@ def _choose(display: dict[str, str], classes: Sequence[str]) -> set[str]:
     return chosen
 
 
-def _rows(file: Path, wanted: set[str] | None, threshold: float | None):
-    """Return (image ids, label names, values) of the rows that say something, and how many say neither 0 nor 1.
+def _rows(file: Path, wanted: set[str] | None, threshold: float | None = None) -> tuple[pd.DataFrame, int]:
+    """Return image, label and value of the rows that say something, and how many say neither 0 nor 1.
 
-    Ids and names as arrays of bytes, values int8: 1 or 0; with a threshold: 1 where the confidence reaches it.
+    Values are 1 or 0; with a threshold they are 1, and rows below it say nothing.
     """
-    import pandas as pd
-
-    pieces, rejected = [], 0
-    try:
-        chunks = pd.read_csv(file, chunksize=CHUNK, dtype={"ImageID": str, "LabelName": str})
-        for chunk in tqdm(chunks, file.name, unit=" M rows", leave=False, disable=None):
-            if missing := [name for name in COLUMNS if name not in chunk]:
-                raise DataError(f"{file} has no column {' and '.join(missing)}. {EXPECTED}")
-            if wanted is not None:
-                chunk = chunk[chunk["LabelName"].isin(wanted)]
-            confidence = chunk["Confidence"].to_numpy(np.float32)
-            sure = np.isin(confidence, (0, 1)) if threshold is None else confidence >= threshold
-            if threshold is None and "Source" in chunk:
-                sure &= ~chunk["Source"].eq("machine").to_numpy()
-            rejected += int((~sure).sum())
-            text = [chunk[name][sure].to_numpy().astype("S") for name in COLUMNS[:2]]
-            pieces.append((*text, (confidence[sure] > 0).astype(np.int8)))
-    except DataError:
-        raise
-    except ValueError as error:  # pandas' parser errors are ValueErrors
-        raise DataError(f"{file} cannot be read as a table ({error}). {EXPECTED}") from None
-    return tuple(np.concatenate([piece[k] for piece in pieces]) for k in range(3)), rejected
-
-
-def _merge(human, machine, names: np.ndarray) -> _Merged:
-    """Keep one value for each (image, label): people's, else the machine's; none where people disagree."""
-    pictures, number = np.unique(human[0], return_inverse=True)
-    key = number * len(names) + np.searchsorted(names, human[1])
-    pairs, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    value = human[2][first]
-    positive = np.bincount(inverse, human[2], len(pairs))
-    clash = (positive > 0) & (positive < np.bincount(inverse, minlength=len(pairs)))
-    clashes = [(pictures[n], c) for n, c in zip(*np.divmod(pairs[clash], len(names)), strict=True)]
-    verified, pairs, value = pairs, pairs[~clash], value[~clash]
-    if machine is not None:
-        listed = np.isin(machine[0], pictures)
-        key = np.searchsorted(pictures, machine[0][listed]) * len(names)
-        more = np.setdiff1d(key + np.searchsorted(names, machine[1][listed]), verified)
-        pairs, value = np.append(pairs, more), np.append(value, np.ones(len(more), np.int8))
-    image, label = np.divmod(pairs, len(names))
-    return _Merged(pictures, image, label, value, clashes)
-
-
-def _drop_unlabeled(part: _Merged, column: np.ndarray) -> int:
-    """Take away the images without a positive of the kept classes, before there is a matrix; returns how many."""
-    kept = np.zeros(len(part.images), bool)
-    kept[part.image[(part.value == 1) & (column[part.label] >= 0)]] = True
-    chosen = kept[part.image]
-    part.image = (np.cumsum(kept) - 1)[part.image[chosen]]
-    part.label, part.value, part.images = part.label[chosen], part.value[chosen], part.images[kept]
-    return int((~kept).sum())
+    parts, rejected = [], 0
+    for piece in table.pieces(file, COLUMNS, EXPECTED):
+        if wanted is not None:
+            piece = piece[piece.LabelName.isin(wanted)]
+        confidence = pd.to_numeric(piece.Confidence, errors="coerce")
+        sure = confidence.isin((0, 1)) if threshold is None else confidence >= threshold
+        if threshold is None and "Source" in piece:
+            sure &= piece.Source != "machine"
+        rejected += int((~sure).sum())
+        part = piece.loc[sure, [*COLUMNS]].rename(columns=COLUMNS)
+        parts.append(part.assign(value=(confidence[sure] > 0).astype(np.int8)))
+    return pd.concat(parts), rejected
 
 
 def _shown(labels: Sequence[str], display: dict[str, str]) -> tuple[str, ...]:

@@ -118,13 +118,11 @@ def _column(file: Path, ids: list[str], faults: list[str]) -> np.ndarray:
         else:
             found[fields[0]] = int(fields[1])
     listed = file.name.rpartition("_")[2]
-    if absent := sorted(set(ids) - set(found)):
-        faults.append(
-            f"{file.name}: no row for {words.count(len(absent), 'image')} of {listed}, the first {absent[0]}"
-        )
-    if strange := sorted(set(found) - set(ids)):
-        number = words.count(len(strange), "image")
-        faults.append(f"{file.name}: {number} that {listed} has not, the first {strange[0]}")
+    absent, strange = set(ids) - set(found), set(found) - set(ids)
+    for names, text in ((absent, "no row for {} of"), (strange, "rows for {} not in")):
+        if names:
+            counted = text.format(words.count(len(names), "image"))
+            faults.append(f"{file.name}: {counted} {listed}, such as {min(names)}")
     return np.array([found.get(name, -1) for name in ids], np.int8)
 
 
