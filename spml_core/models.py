@@ -295,9 +295,7 @@ def _timm(backbone: str, num_classes: int, inputs, pretrained: bool) -> tuple[nn
     """A network of timm, and the mean and deviation of the images that its weights were trained on."""
     import timm
 
-    channels, config = inputs.shape[1], timm.models.get_pretrained_cfg(backbone)
-    # Networks made for one size of image (Swin, ViT) are made for ours.
-    sized = {"img_size": inputs.shape[-1]} if config is not None and config.fixed_input_size else {}
+    channels, sized = inputs.shape[1], features.sized(backbone, inputs.shape[-1])
     if not pretrained:
         return timm.create_model(backbone, num_classes=num_classes, in_chans=channels, **sized), None
     if channels != 3:

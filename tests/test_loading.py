@@ -3,7 +3,6 @@
 import multiprocessing
 import threading
 from contextlib import closing
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,7 +35,7 @@ def mapped(tensor, tmp_path):
     return torch.from_numpy(np.load(file, mmap_mode="c"))
 
 
-@pytest.mark.parametrize("kind", ["memory", "map", "rows", "files", "worker"])
+@pytest.mark.parametrize("kind", ["memory", "map", "rows", "files"])
 @pytest.mark.parametrize("large", [1, 10**9], ids=["ahead", "direct"])
 def test_every_kind_of_input_gives_the_same_batches(paths, tmp_path, monkeypatch, kind, large):
     monkeypatch.setattr(loading, "LARGE", large)
@@ -46,7 +45,6 @@ def test_every_kind_of_input_gives_the_same_batches(paths, tmp_path, monkeypatch
         "map": lambda: mapped(truth, tmp_path),
         "rows": lambda: loading.Rows(truth.flip(0), torch.arange(23).flip(0)),
         "files": lambda: decoding.Files(paths, 8),
-        "worker": lambda: decoding.Files(paths, 8, workers=2),
     }[kind]()
     assert (len(inputs), tuple(inputs.shape), inputs.ndim) == (23, (23, 3, 8, 8), 4)
     assert inputs.dtype == torch.uint8
@@ -76,24 +74,21 @@ def test_features_and_indices_of_any_iterable():
     assert torch.equal(torch.cat(found), x[[0, 9, 1, 8, 2, 7]])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_unreadable_file_stops_with_path_and_row(paths, workers):
+def test_unreadable_file_stops_with_path_and_row(paths):
     paths[13].write_bytes(paths[13].read_bytes()[:-40])
-    inputs = decoding.Files(paths, 8, workers)[3:]
+    inputs = decoding.Files(paths, 8)[3:]
     found = []
     with pytest.raises(DataError) as error:
         for index, _ in loading.batches(inputs, torch.arange(20).split(4), CPU):
             found += index.tolist()
     assert f"image 10 cannot be read: {paths[13]}" in str(error.value)
     assert found == list(range(8))  # neither replaced nor skipped
-    assert "worker process" not in str(error.value) and not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_interrupted_loops_leave_no_thread_and_no_process(paths, workers):
+def test_interrupted_loops_leave_no_thread_and_no_process(paths):
     before, kept = set(threading.enumerate()), []
     for _ in range(3):
-        batches = loading.batches(decoding.Files(paths, 8, workers), shuffled(23), CPU)
+        batches = loading.batches(decoding.Files(paths, 8), shuffled(23), CPU)
         try:
             with closing(batches):
                 for number, _ in enumerate(batches):
@@ -102,37 +97,7 @@ def test_interrupted_loops_leave_no_thread_and_no_process(paths, workers):
         except KeyboardInterrupt as error:
             kept.append(error)  # a notebook keeps it too, with all frames of the cell
     assert not multiprocessing.active_children()
-    left = [thread for thread in threading.enumerate() if thread not in before]
-    for thread in left:  # of the pool; they end when they see that it is closed
-        thread.join(10)
-    left = [thread for thread in left if thread.is_alive()]
-    assert len(left) <= bool(workers), left  # torch keeps one that hands over file descriptors
-
-
-def test_worker_processes_need_shared_memory(paths, monkeypatch):
-    monkeypatch.setattr(loading.shutil, "disk_usage", lambda path: SimpleNamespace(free=3000))
-    with pytest.raises(DataError, match=r"2 worker processes need .*--shm-size.*spml data prepare"):
-        list(loading.batches(decoding.Files(paths, 8, workers=2), shuffled(23), CPU))
-    assert len(list(loading.batches(decoding.Files(paths, 8), shuffled(23), CPU))) == 6
-
-
-def test_killed_worker_is_explained(paths, monkeypatch):
-    class Killed:
-        def __init__(self, *args, **options):
-            pass
-
-        def __iter__(self):
-            return self
-
-        def __next__(self):
-            raise RuntimeError("DataLoader worker (pid 12) is killed by signal: Bus error.")
-
-        def _shutdown_workers(self):
-            pass
-
-    monkeypatch.setattr(torch.utils.data, "DataLoader", Killed)
-    with pytest.raises(DataError, match=r"Bus error.*Use fewer workers than 2.*/dev/shm"):
-        list(loading.batches(decoding.Files(paths, 8, workers=2), shuffled(23), CPU))
+    assert set(threading.enumerate()) <= before
 
 
 def test_another_device_than_the_cpu_gets_rows_of_everything(paths):

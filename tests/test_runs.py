@@ -187,7 +187,7 @@ def test_linear_mode_on_frozen_features(small, tmp_path, monkeypatch):
     before = torch.get_rng_state()
     runs = [run(small(mode="linear", backbone="resnet10t", seed=s), root=tmp_path) for s in (0, 1)]
     assert torch.equal(before, torch.get_rng_state())
-    assert built == ["resnet10t"] and list((tmp_path / "cache").glob("features-*.safetensors"))
+    assert built == ["resnet10t"] and list((tmp_path / "cache").glob("features-*.npy"))
     assert runs[0].weights()["1.weight"].shape == (3, 5)
 
 

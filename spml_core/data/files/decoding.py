@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
@@ -59,58 +60,40 @@ class Files:
     Args:
         paths: N image files.
         size: side of the square images, pixels; see `decode`.
-        workers: processes that decode; 0 = the threads of this process.
     """
 
     dtype, ndim = torch.uint8, 4
 
-    def __init__(self, paths: Sequence[str | Path], size: int, workers: int = 0):
-        # One array: each string of a list would be copied into every worker process as soon as it is looked at.
-        self._paths = np.array([os.fsencode(path) for path in paths], np.bytes_)
-        self.size, self.workers = size, workers
+    def __init__(self, paths: Sequence[str | Path], size: int):
+        self.paths, self.size = np.array(paths, object), size
+        self.shape = torch.Size((len(paths), 3, size, size))
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self.paths)
 
     def __getitem__(self, rows: slice | Sequence[int] | torch.Tensor) -> Files:
-        chosen = Files([], self.size, self.workers)
-        chosen._paths = self._paths[rows]
-        return chosen
+        return Files(self.paths[rows], self.size)
 
-    @property
-    def shape(self) -> torch.Size:
-        return torch.Size((len(self), 3, self.size, self.size))
-
-    @property
-    def row_bytes(self) -> int:
-        return 3 * self.size**2
-
-    def path(self, row: int) -> Path:
-        return Path(os.fsdecode(self._paths[row]))
-
-    def read(self, rows: Sequence[int], pool: ThreadPool | None = None) -> torch.Tensor:
-        """Decode these rows, by the threads of `pool` if there is one.
-
-        Returns:
-            (len(rows), 3, size, size) uint8.
+    def index_select(self, _dim: int, rows: torch.Tensor) -> torch.Tensor:
+        """Decode these rows, on all cores: Pillow decodes without the interpreter's lock.
 
         Raises:
             DataError: the first file that cannot be decoded, with its path and row. It is never replaced.
         """
-        pixels = torch.empty(len(rows), 3, self.size, self.size, dtype=torch.uint8)
+        pixels = torch.empty(len(rows), *self.shape[1:], dtype=torch.uint8)
         out = pixels.numpy()
 
-        def decode_into(place: int) -> None:
-            row = rows[place]
+        def decode_into(place: int, row: int) -> None:
             try:
-                out[place] = decode(self.path(row), self.size)
+                out[place] = decode(self.paths[row], self.size)
             except Exception as error:  # of as many types as there are decoders
                 raise DataError(
-                    f"image {row} cannot be read: {self.path(row)}: {error or type(error).__name__}\n{REMEDY}"
+                    f"image {row} cannot be read: {self.paths[row]}: {error or type(error).__name__}\n{REMEDY}"
                 ) from error
 
-        for _ in (map if pool is None else pool.imap)(decode_into, range(len(rows))):
-            pass
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for _ in pool.map(decode_into, range(len(rows)), rows.tolist()):
+                pass
         return pixels
 
 

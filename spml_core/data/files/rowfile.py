@@ -1,15 +1,18 @@
-"""Files of rows too large for memory: written in order, kept through a kill or a full disk, renamed when complete."""
+"""Arrays too large for memory, as .npy files: written in order, resumed after a kill, renamed when complete."""
 
 from __future__ import annotations
 
 import errno
+import io
+import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
+import torch
 from tqdm.auto import tqdm
 
 from spml_core.data.dataset import DataError
@@ -19,17 +22,27 @@ FLUSHED = 64 * 2**20  # bytes written between two moments from which a killed pr
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
+def load(file: Path) -> torch.Tensor | None:
+    """Return the rows of a file over a memory map, not to be written to.
+
+    None if there is no such file or, with a warning, if it is damaged.
+    """
+    try:
+        array = np.load(file, mmap_mode="r")
+    except FileNotFoundError:
+        return None
+    except (ValueError, EOFError) as error:
+        warnings.warn(f"{file} is damaged ({error}): not used", stacklevel=3)
+        return None
+    with warnings.catch_warnings():  # torch warns of arrays that cannot be written: inputs never are
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
 def fill(
-    file: Path,
-    header: bytes,
-    num_rows: int,
-    row_bytes: int,
-    chunks: Callable[[int], Iterator[np.ndarray]],
-    *,
-    description: str,
-    finish: Callable[[BinaryIO], None] | None = None,
+    file: Path, shape: Sequence[int], dtype, chunks: Callable[[int], Iterator[np.ndarray]], description: str
 ) -> None:
-    """Write `header` and `num_rows` rows to `file`, resuming where an earlier call was stopped.
+    """Write the array `file`, resuming where an earlier call was stopped.
 
     Rows are written to `<file>.partial`, and after each `FLUSHED` bytes on the disk their number to `<file>.rows`.
     They are not written through a memory map, where a full disk kills the process (SIGBUS) in place of an error.
@@ -38,35 +51,38 @@ def fill(
     Args:
         chunks: first row wanted -> arrays of the following rows, in order, up to the last.
         description: of the progress bar.
-        finish: what is still to be done to the open, complete file.
 
     Raises:
         DataError: the disk has not enough room, or became full. What is written stays, for the next call.
     """
-    draft, record = partial(file), file.with_name(file.name + ".rows")
-    done = rows_done(file, len(header), row_bytes)
-    check_room(file.parent, (num_rows - done) * row_bytes)
-    bar = {"desc": description, "total": num_rows, "initial": done, "unit": " images"}
-    rows, waiting = done, 0
+    draft, record = (file.with_name(file.name + end) for end in (".partial", ".rows"))
+    header = io.BytesIO()
+    form = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": tuple(shape)}
+    np.lib.format.write_array_header_1_0(header, form)
+    num_rows, row_bytes = shape[0], np.dtype(dtype).itemsize * math.prod(shape[1:])
+    rows = int(record.read_text()) if draft.exists() and record.exists() else 0
+    needed, free = (num_rows - rows) * row_bytes, shutil.disk_usage(file.parent).free
+    if needed > free:
+        raise DataError(
+            f"{in_words(needed)} are needed in {file.parent} and {in_words(free)} are free: make room, choose a "
+            "smaller size, or another folder for runs."
+        )
+    bar = {"desc": description, "total": num_rows, "initial": rows, "unit": " images"}
+    waiting = 0
     try:
-        with open(draft, "r+b" if done else "w+b") as out, tqdm(**bar, leave=False, disable=None) as shown:
-            if not done:
-                out.write(header)
-            out.truncate(len(header) + done * row_bytes)
-            out.seek(0, os.SEEK_END)
-            for chunk in chunks(done):
+        with open(draft, "r+b" if rows else "wb") as out, tqdm(**bar, leave=False, disable=None) as shown:
+            out.write(header.getvalue())
+            out.seek(rows * row_bytes, os.SEEK_CUR)
+            out.truncate()
+            for chunk in chunks(rows):
                 out.write(memoryview(np.ascontiguousarray(chunk)).cast("B"))
                 rows, waiting = rows + len(chunk), waiting + chunk.nbytes
                 if waiting >= FLUSHED or rows == num_rows:
-                    _sync(out)
-                    _record(record, rows)
+                    out.flush()
+                    os.fsync(out.fileno())
+                    write_whole(record, str(rows))
                     waiting = 0
                 shown.update(len(chunk))
-            if rows != num_rows:
-                raise ValueError(f"{rows} rows were made for {file}, not {num_rows}")
-            if finish is not None:
-                finish(out)
-                _sync(out)
     except OSError as error:
         if error.errno not in FULL:
             raise
@@ -79,45 +95,5 @@ def fill(
     record.unlink()
 
 
-def partial(file: Path) -> Path:
-    """Return where the rows of `file` are while it is not complete."""
-    return file.with_name(file.name + ".partial")
-
-
-def rows_done(file: Path, header_bytes: int, row_bytes: int) -> int:
-    """Return how many rows of an incomplete `file` are certainly on the disk."""
-    try:
-        recorded = int(file.with_name(file.name + ".rows").read_text())
-        written = (partial(file).stat().st_size - header_bytes) // row_bytes
-    except (OSError, ValueError):  # never begun, or not one chunk
-        return 0
-    return max(min(recorded, written), 0)
-
-
-def discard(file: Path) -> None:
-    """Remove what there is of an incomplete `file`."""
-    partial(file).unlink(missing_ok=True)
-    file.with_name(file.name + ".rows").unlink(missing_ok=True)
-
-
-def check_room(folder: Path, needed: int) -> None:
-    """Raise `DataError` if the disk of `folder` has less than `needed` bytes free."""
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise DataError(
-            f"{in_words(needed)} are needed in {folder} and {in_words(free)} are free: make room, choose a smaller "
-            "size, or another folder for runs."
-        )
-
-
 def in_words(num_bytes: int) -> str:
     return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.1f} MB"
-
-
-def _sync(out: BinaryIO) -> None:
-    out.flush()
-    os.fsync(out.fileno())
-
-
-def _record(record: Path, rows: int) -> None:
-    write_whole(record, str(rows))
