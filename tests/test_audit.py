@@ -86,7 +86,8 @@ def test_every_planted_file_fault_is_found(folder):
     found = [[(split, path[-6:]) for split, path in group] for group in report.duplicates]
     assert found == [[("train", "00.jpg"), ("test", "39.jpg")], [("train", "09.jpg"), ("train", "10.jpg")]]
     assert len(report.across_splits) == 1
-    assert [text.split(" of ")[0] for text in report.wrong] == ["2", "1", "1", "2", "1"]
+    starts = [text.split(" of ")[0] for text in report.wrong]
+    assert starts == ["2", "1", "1", "2", "1 group across splits: 1"]
     assert "1 of 16 val and test images has a copy in another split" in report.wrong[-1]
     assert sum(report.modes.values()) == 34
 
@@ -152,6 +153,22 @@ def test_unknown_labels_are_neither_positive_nor_negative(folder):
     report = report_of(root, unlabeled="keep")
     assert report.no_positives == {"train": [], "val": ["b"]}
     assert report.no_negatives == {"train": ["b"], "val": []}
+    assert report.unknown == {"train": 15, "val": 19}
+    assert "15 of 42 train labels are unknown" in report.odd
+
+
+def test_unknown_labels_are_on_the_screen(folder, tmp_path):
+    rows = [f"images/{n:02d}.jpg,{('train', 'val')[n % 2]},a,{'b' if n < 3 else ''}" for n in range(40)]
+    root = folder(rows)
+    file = root / "labels.csv"
+    file.write_text(
+        file.read_text().replace("split,labels", "split,labels,unknown").replace("a,\n", "b,\n", 5)
+    )
+    result = CliRunner().invoke(
+        main, ["data", "check", "folder", "--root", str(root), "--runs-dir", str(tmp_path / "runs")]
+    )
+    assert "unknown labels  2      1" in result.output, result.output
+    assert "2 of 40 train labels are unknown" in result.output
 
 
 def test_without_validation_positives_nothing_can_be_chosen(folder):
@@ -230,6 +247,7 @@ def test_command_prints_a_table_writes_json_and_says_whether_training_is_right(f
         return CliRunner().invoke(main, line)
 
     good = command(folder())
+    assert "unknown labels" not in good.output
     assert good.exit_code == 0, good.output
     assert "24 train, 8 val, 8 test images; 2 classes" in good.output and "fit for training" in good.output
     assert json.loads((tmp_path / "runs" / "audit" / "photos.json").read_text())["ok"] is True
@@ -262,9 +280,7 @@ def test_missing_files_with_another_suffix_are_pointed_at(folder):
     table = root / "labels.csv"
     table.write_text(table.read_text().replace("05.jpg", "ba\u0308r.jpg"))
     report = report_of(root)
-    assert any(
-        "03.JPG" in text and "2 extra files are named like missing ones" in text for text in report.odd
-    )
+    assert any("03.JPG" in text and "2 extra files named like a missing one" in text for text in report.odd)
 
 
 def test_benchmark_layouts_are_checked_with_their_options(tmp_path):
@@ -282,7 +298,7 @@ def test_benchmark_layouts_are_checked_with_their_options(tmp_path):
     assert "cat" in report.no_negatives["test"] and "dog" in report.no_positives["test"]
     allowed = check(data.read("voc2012", root=tmp_path, unlabeled="drop", allow_missing=True))
     assert allowed.images["test"] == 4 and not any(allowed.problems.values())
-    assert any("1 row was left out" in text for text in allowed.odd)
+    assert any("1 row left out" in text for text in allowed.odd)
 
 
 def test_real_photographs_raise_no_alarm(shared):

@@ -340,6 +340,18 @@ def test_unknown_labels_in_a_joined_table(folder):
     )
 
 
+def test_a_label_that_is_only_unknown_is_named(folder):
+    """It may be misspelt, and the label that is meant would count as absent."""
+    rows = ["a.png,train,sky,", "b.png,train,sea,sky", "c.png,val,sea,skj"]
+    root = folder(rows, header="image,split,labels,unknown")
+    told = (
+        r"1 label unknown of some image and positive of none: skj \(labels.csv line 4\). did you mean 'sky'"
+    )
+    with pytest.warns(UserWarning, match=told):
+        load("folder", root=root, size=8)
+    assert "skj" in read("folder", root=root).odd[0]
+
+
 @pytest.mark.parametrize("pair", ["Circle;circle", "hot dog;hotdog", "caf\u00e9;cafe"])
 def test_near_duplicate_classes_are_named(folder, pair):
     with pytest.warns(UserWarning, match=" / ".join(map(repr, sorted(pair.split(";"))))):

@@ -72,9 +72,9 @@ def check(name, root, options, runs_dir, json_file):
     """Audit the data set NAME before training.
 
     Reads and decodes every image: missing, empty, truncated, unreadable and extra files, copies within and across
-    splits, images without labels, classes without positives or negatives, names of classes that are probably one,
-    numbers of images other than published, colour modes and what becomes of them. A summary on the screen, all names in
-    a JSON file.
+    splits, images without labels, unknown labels, classes without positives or negatives, names of classes that are
+    probably one, numbers of images other than published, colour modes and what becomes of them. A summary on the
+    screen, all names in a JSON file.
 
     Exit code: 0 if fit for training, perhaps with notes; 1 if training would stop or be wrong; 2 for wrong usage: no
     such data set, option or folder.
@@ -191,8 +191,11 @@ def _screen(report) -> str:
     rows = [("classes", *report.no_positives)]
     for text, found in (("no positive", report.no_positives), ("no negative", report.no_negatives)):
         rows.append((text, *(str(len(names)) for names in found.values())))
+    if any(report.unknown.values()):
+        rows.append(("unknown labels", *(f"{number:,}" for number in report.unknown.values())))
     lines += [table(rows), "", table(_modes(report)), ""]
-    shown = [f"{name} {low} to {high} (median {middle})" for name, (low, middle, high) in _sizes(report)]
+    sizes = report.sizes.items()
+    shown = [f"{name} {low} to {high} (median {middle})" for name, (low, middle, high) in sizes]
     lines += [f"sizes: {', '.join(shown)} pixels", ""] if shown else []
     lines += [f"wrong: {text}" for text in report.wrong] + [f"note:  {text}" for text in report.odd]
     verdict = "training on this would be wrong" if report.wrong else "fit for training"
@@ -208,7 +211,3 @@ def _modes(report) -> list[tuple[str, str, str]]:
         if found:
             rows.append((name, str(len(found)), done))
     return rows
-
-
-def _sizes(report) -> list[tuple[str, list[int]]]:
-    return [(name, values) for name, values in report.sizes.items() if values]

@@ -131,8 +131,8 @@ def _imported(source, convention, images, nan, split, classes, parts):
         return draw(checked, parts, classes, 0, "per_image"), {"imported sha256": checked["sha256"]}
     part = parts[split]
     if path.suffix == ".npy":
-        matrix = manifest.read_matrix(path, convention, nan=nan)
-        observed, notes = matrix.observed, {f"imported {k}": v for k, v in matrix.notes.items()}
+        observed, notes = manifest.read_matrix(path, convention, nan=nan)
+        notes = {f"imported {k}": v for k, v in notes.items()}
         ids = None if images is None else manifest.read_images(images)
     else:
         ids, observed = manifest.read_list(path, len(classes))

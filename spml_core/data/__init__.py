@@ -6,15 +6,15 @@ Importing this package, or its `labels`, needs torch and numpy only: all else is
 from __future__ import annotations
 
 import warnings
-from inspect import signature
-from typing import get_type_hints
+from importlib import import_module
+from inspect import Parameter, formatannotation, signature
 
 from spml_core import extra, words
 from spml_core.data.dataset import DataError, Dataset, OptionError, Part
 
 __all__ = [
-    "DATASETS", "DataError", "Dataset", "OptionError", "Part", "check", "check_name", "check_options", "has_files",
-    "load", "read", "required_options",
+    "DATASETS", "DataError", "Dataset", "OptionError", "Part", "check", "check_options", "has_files", "load", "read",
+    "required_options",
 ]  # fmt: skip
 
 DATASETS = ("digits", "folder", "voc2012", "coco2014", "nuswide", "cub200", "openimages")
@@ -32,17 +32,18 @@ def load(name: str, /, *, val_is_train: bool = False, **options) -> Dataset:
         DataError: something is wrong with the files.
     """
     check(name, options)
-    if has_files(name):
-        reads, assembles = _functions(name)
-        own = signature(reads).parameters
-        listing = reads(**{k: v for k, v in options.items() if k in own})
+    if not has_files(name):
+        dataset = _module(name).load(**options)
+    else:
+        from spml_core.data.assemble import assemble
+
+        own = _declared(name, "read")
+        listing = read(name, **{k: v for k, v in options.items() if k in own})
         for text in (
             listing.odd if name == "folder" else ()
         ):  # of a published data set `spml data check` tells
             warnings.warn(text, stacklevel=2)
-        dataset = assembles(listing, **{k: v for k, v in options.items() if k not in own})
-    else:
-        dataset = _module(name).load(**options)
+        dataset = assemble(listing, **{k: v for k, v in options.items() if k not in own})
     return dataset.with_train_as_val() if val_is_train else dataset
 
 
@@ -72,12 +73,8 @@ def check(name: str, options, function: str = "load") -> None:
 
 def required_options(name: str, options, function: str = "load") -> list[str]:
     """Return the options that data set `name` cannot do without and that `options` lacks."""
-    declared = _declared(name, function)
-    return [
-        k
-        for k, (parameter, _) in declared.items()
-        if parameter.default is parameter.empty and k not in options
-    ]
+    declared = _declared(name, function).items()
+    return [k for k, parameter in declared if parameter.default is parameter.empty and k not in options]
 
 
 def check_options(name: str, options, function: str = "load") -> None:
@@ -96,11 +93,11 @@ def check_options(name: str, options, function: str = "load") -> None:
             f"{f'; {hint}' if hint else '.'}"
         )
     for option, value in options.items():
-        parameter, kind = declared[option]
+        kind = declared[option].annotation
         try:
             TypeAdapter(kind).validate_python(value, strict=True)
         except ValidationError as error:
-            wanted = parameter.annotation.replace("Literal", "one of ")
+            wanted = formatannotation(kind).replace("Literal", "one of ")
             raise OptionError(
                 f"option {option} of data set {name!r} must be {wanted}, got {value!r}: "
                 f"{error.errors()[0]['msg']} "
@@ -108,42 +105,26 @@ def check_options(name: str, options, function: str = "load") -> None:
             ) from None
 
 
-def check_name(name: str) -> None:
-    """Raise `OptionError` with the nearest names if there is no data set `name`."""
+def _module(name: str):
+    """Return the module of a data set, or raise `OptionError` with the nearest names if there is none."""
     if name not in DATASETS:
         hint = words.did_you_mean(name, DATASETS) or "there is no such name."
         raise OptionError(f"unknown data set {name!r}: {hint} Known: {', '.join(DATASETS)}.")
-
-
-def _module(name: str):
-    from importlib import import_module
-
-    check_name(name)
     with extra("notebooks"):
         return import_module(f"spml_core.data.sets.{name}")
 
 
-def _functions(name: str, function: str = "load") -> list:
-    """Return the functions that take the options of `load` or `read`."""
+def _declared(name: str, function: str) -> dict[str, Parameter]:
+    """Return the options that `load` or `read` takes, with their types."""
     if not has_files(name):
         if function == "read":
             raise OptionError(f"data set {name!r} is generated when it is loaded: it has no files")
-        return [_module(name).load]
-    from spml_core.data.assemble import assemble
+        takes = [_module(name).load, load]
+    elif function == "read":
+        takes = [_module(name).read]
+    else:
+        from spml_core.data.assemble import assemble
 
-    return [_module(name).read, assemble] if function == "load" else [_module(name).read]
-
-
-def _declared(name: str, function: str) -> dict:
-    """Return each option's `inspect.Parameter` and type."""
-    declared = {}
-    for takes in [*_functions(name, function), *([load] if function == "load" else [])]:
-        hints = get_type_hints(takes)
-        for option, parameter in signature(takes).parameters.items():
-            if option in hints and parameter.kind in (
-                parameter.KEYWORD_ONLY,
-                parameter.POSITIONAL_OR_KEYWORD,
-            ):
-                declared[option] = parameter, hints[option]
-    declared.pop("listing", None)  # what `assemble` is given
-    return declared
+        takes = [_module(name).read, assemble, load]
+    found = {k: v for takes in takes for k, v in signature(takes, eval_str=True).parameters.items()}
+    return {k: v for k, v in found.items() if k not in ("name", "options", "listing")}

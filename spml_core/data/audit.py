@@ -39,6 +39,7 @@ class Report:
         duplicates: groups of [split, path]: equal bytes, or else equal pixels.
         across_splits: those of the groups with images of more than one split.
         unlabeled: split -> ids of images without a positive label.
+        unknown: split -> number of labels whose truth is unknown.
         lines: id of such an image -> its line in labels.csv (the header is line 1), where there is such a file.
         published: split as published -> {"expected": images of the published data set, "here": images listed}.
         similar_classes: groups of class names that are probably one.
@@ -58,6 +59,7 @@ class Report:
     duplicates: list[list[list[str]]] = field(default_factory=list)
     across_splits: list[list[list[str]]] = field(default_factory=list)
     unlabeled: dict[str, list[str]] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     published: dict[str, dict[str, int]] = field(default_factory=dict)
     similar_classes: list[list[str]] = field(default_factory=list)
@@ -95,9 +97,8 @@ def audit(listing: Listing) -> Report:
     files = pd.DataFrame(seen, columns=FileSeen._fields)
     files["path"], files["split"] = [*map(str, paths)], [*listing.splits, *[SPARE] * len(spare)]
     report = Report(listing.name, len(listing.classes), notes=listing.notes)
-    report.images = {
-        split: int((files.split == split).sum()) for split in (*SPLITS, SPARE) if split in set(files.split)
-    }
+    counts = files.split.value_counts()
+    report.images = {split: int(counts[split]) for split in (*SPLITS, SPARE) if split in counts}
     _files(report, listing, files)
     _duplicates(report, files)
     _labels(report, listing)
@@ -148,11 +149,9 @@ def _files(report: Report, listing: Listing, files: pd.DataFrame) -> None:
     good = files[files.problem == ""]
     report.modes, report.formats = (good[name].value_counts().to_dict() for name in ("mode", "form"))
     report.rotated, report.animated = (good.path[good[name]].tolist() for name in ("rotated", "animated"))
-    for axis in ("width", "height"):
+    for axis in ("width", "height") if len(good) else ():
         values = good[axis]
-        report.sizes[axis] = (
-            [int(values.min()), round(values.median()), int(values.max())] if len(values) else []
-        )
+        report.sizes[axis] = [int(values.min()), round(values.median()), int(values.max())]
     report.wrong += [
         f"{words.some(len(lines), len(files), 'image')} {kind}"
         for kind, lines in report.problems.items()
@@ -161,19 +160,14 @@ def _files(report: Report, listing: Listing, files: pd.DataFrame) -> None:
     report.wrong += listing.problems
     named = {_stem(path) for path in report.problems["missing"]}
     if like := [path for path in report.extra if _stem(path) in named]:
-        one = "file is named like a missing one"
-        what = one if len(like) == 1 else "files are named like missing ones"
+        counted = words.count(len(like), "extra file")
         report.odd.append(
-            f"{len(like)} extra {what} but for folder, case, blanks, accents or suffix, such as {like[0]}"
+            f"{counted} named like a missing one but for folder, case, blanks, accents or suffix, such as {like[0]}"
         )
     if report.extra:
-        verb = "is" if len(report.extra) == 1 else "are"
-        report.odd.append(
-            f"{words.count(len(report.extra), 'image file')} {verb} in the folders but in no row"
-        )
+        report.odd.append(f"{words.count(len(report.extra), 'image file')} in the folders but in no row")
     if left := listing.notes.get("missing_images", {}).get("count"):
-        was = "row was left out because its" if left == 1 else "rows were left out because their"
-        report.odd.append(f"{left:,} {was} file is missing (allow_missing)")
+        report.odd.append(f"{words.count(left, 'row')} left out because the file is missing (allow_missing)")
 
 
 def _stem(path: str) -> str:
@@ -204,9 +198,8 @@ def _duplicates(report: Report, files: pd.DataFrame) -> None:
     if across := report.across_splits:
         held_out = sum(split in ("val", "test") for group in across for split, _ in group)
         of = int(files.split.isin(("val", "test")).sum())
-        lie = "lies" if len(across) == 1 else "lie"
         held = words.some(held_out, of, "val and test image", "has", "have")
-        text = f"{len(across):,} of the groups {lie} across splits: {held} a copy in another split"
+        text = f"{words.count(len(across), 'group')} across splits: {held} a copy in another split"
         (report.wrong if held_out > LEAK * of else report.odd).append(text)
 
 
@@ -223,27 +216,27 @@ def _labels(report: Report, listing: Listing) -> None:
     report.wrong += [f"there are no {split} images" for split in ("train", "val") if split not in members]
     for split, rows in members.items():
         full = listing.full[rows]
-        known = len(rows) if listing.known is None else listing.known[rows].sum(0)
+        known = np.full(full.shape, True) if listing.known is None else listing.known[rows]
         positives = full.sum(0, dtype=int)
         empty = rows[~full.any(1)]
         report.unlabeled[split] = [listing.ids[n] for n in empty]
+        report.unknown[split] = int((~known).sum())
         if listing.lines is not None:
             report.lines |= {listing.ids[n]: listing.lines[n] for n in empty}
-        for lacking, mask in (
-            (report.no_positives, positives == 0),
-            (report.no_negatives, (positives == known) & (positives > 0)),
-        ):
-            lacking[split] = [listing.classes[c] for c in np.flatnonzero(mask)]
         if not positives.any():
             report.wrong.append(f"no {split} image has a label")
-            continue
-        if len(empty):
+        elif len(empty):
             report.odd.append(
                 f"{words.some(len(empty), len(rows), f'{split} image', 'has', 'have')} no label: "
                 f"{words.listed([listing.where(n) for n in empty])}"
             )
-        for text, lacking in (("positive", report.no_positives), ("negative", report.no_negatives)):
-            if classes := lacking[split]:
-                verb = "has" if len(classes) == 1 else "have"
-                found = words.count(len(classes), "class")
-                report.odd.append(f"{found} {verb} no {text} in {split}: {words.listed(classes)}")
+        if report.unknown[split]:
+            report.odd.append(f"{words.some(report.unknown[split], known.size, f'{split} label')} unknown")
+        for text, lacking, mask in (
+            ("positive", report.no_positives, positives == 0),
+            ("negative", report.no_negatives, (positives == known.sum(0)) & (positives > 0)),
+        ):
+            lacking[split] = [listing.classes[c] for c in np.flatnonzero(mask)]
+            if lacking[split] and positives.any():
+                found = words.count(len(lacking[split]), "class")
+                report.odd.append(f"{found} without a {text} in {split}: {words.listed(lacking[split])}")

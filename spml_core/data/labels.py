@@ -203,8 +203,9 @@ def _check(full, known) -> tuple[np.ndarray, np.ndarray | None]:
     full = np.asarray(full)
     if full.ndim != 2:
         raise ValueError(f"full labels have shape {full.shape}; expected (images, classes)")
-    # NaN fails the comparison; on Open Images, masks of every label would take gigabytes.
-    if full.size and not (full.min() >= 0 and full.max() <= 1 and _is_whole(full)):
+    # Integers by their extremes: on Open Images, masks of every label would take gigabytes.
+    whole = full.dtype.kind in "bui" or ((full == 0) | (full == 1)).all()
+    if full.size and not (whole and full.min() >= 0 and full.max() <= 1):
         row, column = np.argwhere((full != 0) & (full != 1))[0]
         raise ValueError(
             f"full labels must be 1 (present) or 0 (absent); row {row}, class {column} holds {full[row, column]}. "
@@ -222,10 +223,6 @@ def _check(full, known) -> tuple[np.ndarray, np.ndarray | None]:
         row, column = wrong[0]
         raise ValueError(f"row {row}, class {column} is positive in full but not known: set full to 0 there")
     return full, known
-
-
-def _is_whole(full: np.ndarray) -> bool:
-    return full.dtype.kind in "bui" or bool(((full == 0) | (full == 1)).all())
 
 
 def _counts(count: int, full: np.ndarray) -> np.ndarray:

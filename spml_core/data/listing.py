@@ -66,15 +66,15 @@ class Listing:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def select(self, rows: Sequence[int], **changes) -> Listing:
-        """Return the same with these rows only, in this order; `changes` replace other fields."""
+    def select(self, rows: Sequence[int]) -> Listing:
+        """Return the same with these rows only, in this order."""
         rows = np.asarray(rows, np.int64)
         if len(rows) == len(self) and (np.diff(rows) == 1).all():
-            return replace(self, **changes)  # labels may take gigabytes: no copy
+            return replace(self)  # labels may take gigabytes: no copy
         chosen = {name: [getattr(self, name)[n] for n in rows] for name in ("paths", "ids", "splits")}
         known = None if self.known is None else self.known[rows]
         lines = None if self.lines is None else [self.lines[n] for n in rows]
-        return replace(self, **chosen, full=self.full[rows], known=known, lines=lines, **changes)
+        return replace(self, **chosen, full=self.full[rows], known=known, lines=lines)
 
     def members(self) -> dict[str, np.ndarray]:
         """Return the rows of each split that has images."""
@@ -106,21 +106,21 @@ class Listing:
 
     def file_problems(self) -> tuple[list[str], list[Path]]:
         """Return what is to be said of missing and empty files, and all the other files."""
-        missing = self.missing()
+        missing = [self.paths[n] for n in self.missing()]
         gone = set(missing)
-        there = [path for n, path in enumerate(self.paths) if n not in gone]
+        there = [path for path in self.paths if path not in gone]
         empty = [path for path in there if not path.stat().st_size]
         problems = []
         if missing:
             counted = words.some(len(missing), len(self), "image")
-            problems.append(f"{counted} missing:{table.bullets(self.paths[n] for n in missing)}")
+            problems.append(f"{counted} missing:{table.bullets(missing)}")
         if empty:
             counted = words.some(len(empty), len(self), "image", "is an empty file", "are empty files")
             problems.append(f"{counted} (0 bytes):{table.bullets(empty)}")
         if problems:
             problems.append(f"{decoding.REMEDY} {decoding.ALLOW_MISSING}" if missing else decoding.REMEDY)
-        hollow = set(empty)
-        return problems, [path for path in there if path not in hollow]
+        gone.update(empty)
+        return problems, [path for path in there if path not in gone]
 
 
 def finish(
@@ -189,9 +189,8 @@ def _apply_policy(listing: Listing, unlabeled: str, cause: str) -> Listing:
 def _drop_missing(listing: Listing) -> Listing:
     missing = listing.missing()
     ids = [listing.ids[n] for n in missing]
-    left_out = [path for path in listing.left_out if path.is_file()]
     listing.notes["missing_images"] = {"count": len(ids), "of": len(listing), "first": ids[: table.SHOWN]}
-    return listing.select(sorted(set(range(len(listing))) - set(missing)), left_out=left_out)
+    return listing.select(sorted(set(range(len(listing))) - set(missing)))
 
 
 def find_extra(folders: Sequence[Path], named: Sequence[Path]) -> list[Path]:

@@ -93,7 +93,6 @@ class Experiment(train.Training):
         Raises:
             ValueError: a name, option or value that cannot be; raised before any work.
         """
-        data.check_name(self.dataset)
         if "root" in self.data:
             raise ValueError(
                 "data holds 'root': give it as Experiment(root=...), so that it stays out of the key"

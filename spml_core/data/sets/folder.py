@@ -18,7 +18,6 @@ from spml_core.data.files import table
 from spml_core.data.files.layout import find, require_files
 from spml_core.data.listing import SPLIT_SEED, Listing, find_extra, finish
 
-UNKNOWN = ("", "?")
 DELIMITERS = (",", ";", "\t")  # spreadsheets write the second where the comma is the decimal sign
 FORM = (
     "Expected: columns image,split,labels (split may be absent), labels joined by ';', in UTF-8; or image,split and a "
@@ -77,7 +76,12 @@ def read(
             problem that `assemble` raises.
     """
     root = find(root, FORM)
-    _check_options(min_images, fractions)
+    if min_images < 0:
+        raise OptionError(f"min_images={min_images}: expected a number of images, >= 0")
+    if fractions is not None and (
+        len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6
+    ):
+        raise OptionError(f"fractions={fractions}: expected (train, val, test), each >= 0, summing to 1")
     file = root / "labels.csv"
     require_files(root, [file], FORM)
     named = _read_classes(root / "classes.txt")
@@ -117,21 +121,18 @@ def read(
         size=224,
     )
     _look_at_classes(listing)
+    if named is None and (stray := sorted(unsure - {*counts, *columns})):
+        line = next(row.line for row in rows if stray[0] in row.unknown)
+        listing.odd.append(
+            f"{words.count(len(stray), 'label')} unknown of some image and positive of none: {words.listed(stray)} "
+            f"(labels.csv line {line}). {words.did_you_mean(stray[0], counts)}".rstrip()
+        )
     cause = f" once min_images={min_images} has taken {words.count(dropped, 'class')} away" if dropped else ""
     divide = fractions is None and "val" not in listing.splits
     listing = finish(listing, divide=divide, unlabeled=unlabeled, allow_missing=allow_missing, cause=cause)
     if not allow_missing:
         del listing.options["allow_missing"]  # the fingerprint of a folder names it only where it is set
     return listing
-
-
-def _check_options(min_images, fractions) -> None:
-    if min_images < 0:
-        raise OptionError(f"min_images={min_images}: expected a number of images, >= 0")
-    if fractions is None:
-        return
-    if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise OptionError(f"fractions={fractions}: expected (train, val, test), each >= 0, summing to 1")
 
 
 def _read_classes(file: Path) -> list[str] | None:
@@ -164,39 +165,30 @@ def _read_rows(
     content = content[1:]
     if not content:
         raise DataError(f"{file} has a header but no rows. {FORM}")
-    records, faults = {}, []
-    for line, fields in content:
-        if len(fields) == len(header):
-            records[line] = dict(zip(header, fields, strict=True))
-        else:
-            faults.append((line, FIELDS))
+    faults = [(line, FIELDS) for line, fields in content if len(fields) != len(header)]
+    records = {line: dict(zip(header, row, strict=True)) for line, row in content if len(row) == len(header)}
     values = {_value(record[name]) for record in records.values() for name in columns}
     if zero is None and {"0", "-1"} <= values:
         raise DataError(
             f"{file} holds both 0 and -1. With -1 for absent, 0 is absent too, or unknown: choose zero='absent' or "
             "zero='unknown' (spml train: -d zero unknown)."
         )
-    rows, lines = [], {}
+    rows, lines, listed = [], {}, file.with_name("classes.txt")
     for line, record in records.items():
-        row = Row(line, _image(record["image"]), record.get("split", "train").strip(), set(), set())
-        found = []
+        labels, unknown, found = _labels(record, columns, zero)
+        row = Row(line, _image(record["image"]), record.get("split", "train").strip(), labels, unknown)
         if not row.image:
-            found.append(
-                f"image {record['image'].strip()!r} is not a path below the folder, such as images/1.jpg"
-            )
+            cell = record["image"].strip()
+            found.append(f"image {cell!r} is not a path below the folder, such as images/1.jpg")
         elif row.image in lines:
-            found.append(
-                f"image {row.image!r} is already in line {lines[row.image]}: one row an image, all its labels"
-            )
+            found.append(f"image {row.image!r} is already in line {lines[row.image]}: one row an image")
         lines.setdefault(row.image, line)
-        found += _fill(row, record, columns, zero)
         if not any_split and row.split not in SPLITS:
             hint = words.did_you_mean(row.split, SPLITS)
             found.append(f"unknown split {row.split!r} of {row.image}; {hint} Known: {', '.join(SPLITS)}.")
-        if classes is not None and (strange := sorted((row.labels | row.unknown) - {*classes, "*"})):
+        if classes is not None and (strange := sorted((labels | unknown) - {*classes, "*"})):
             hint = words.did_you_mean(strange[0], classes)
-            of = f"is none of the {len(classes)} classes in {file.with_name('classes.txt')}"
-            found.append(f"label {strange[0]!r} {of}; {hint}")
+            found.append(f"label {strange[0]!r} is none of the {len(classes)} classes in {listed}; {hint}")
         faults += [(line, fault) for fault in found]
         rows.append(row)
     table.refuse(file, sorted(faults), len(content))
@@ -240,28 +232,24 @@ def _value(cell: str) -> str:
     return {"true": "1", "false": "0"}.get(text.lower(), text)
 
 
-def _fill(row: Row, record: dict, columns: list[str], zero: str | None) -> list[str]:
-    """Give a row its labels; returns what is wrong with them."""
-    faults = []
+def _labels(record: dict, columns: list[str], zero: str | None) -> tuple[set[str], set[str], list[str]]:
+    """Return the labels of a row, those whose truth is unknown, and what is wrong with them."""
     if not columns:
-        row.labels, row.unknown = (
+        labels, unknown = (
             {table.normal(label) for label in record.get(name, "").split(";")} - {""}
             for name in ("labels", "unknown")
         )
-        if both := sorted(row.labels & row.unknown):
-            faults.append(f"label {both[0]!r} is both in labels and in unknown")
-    for name in columns:
-        value = _value(record[name])
-        if value == "1":
-            row.labels.add(table.normal(name))
-        elif value in UNKNOWN or (value == "0" and zero == "unknown"):
-            row.unknown.add(table.normal(name))
-        elif value not in ("0", "-1"):
-            faults.append(
-                f"{value!r} in column {name!r} is not 1, 0, -1, ? or empty. To skip a column, name the classes in "
-                "classes.txt."
-            )
-    return faults
+        both = sorted(labels & unknown)[:1]
+        return labels, unknown, [f"label {label!r} is both in labels and in unknown" for label in both]
+    cells = {name: _value(record[name]) for name in columns}
+    unsure = ("", "?", "0") if zero == "unknown" else ("", "?")
+    faults = [
+        f"{value!r} in column {name!r} is not 1, 0, -1, ? or empty. To skip a column, name the classes in classes.txt."
+        for name, value in cells.items()
+        if value not in ("1", "0", "-1", *unsure)
+    ]
+    labels = {table.normal(name) for name, value in cells.items() if value == "1"}
+    return labels, {table.normal(name) for name, value in cells.items() if value in unsure}, faults
 
 
 def _divide(rows: list[Row], fractions: Sequence[float]) -> str:

@@ -79,9 +79,10 @@ def read(
     sure = votes[votes["min"] == votes["max"]]
     positive = sure[sure["max"] == 1]
     counts = positive.label[positive.split == 0].value_counts()
-    kept = sorted(counts.index[counts >= min_images])
+    counts = counts.reindex(sorted(votes.label.unique()), fill_value=0)
+    kept = [*counts.index[counts >= min_images]]
     if not kept:
-        most = counts.max() if len(counts) else 0
+        most = max(counts, default=0)
         raise DataError(f"no class has min_images={min_images} positive training images; most: {most}")
     images = votes[["split", "image"]].drop_duplicates()
     number = len(images)
@@ -117,7 +118,7 @@ def read(
         notes={
             "conflicts": len(clashes),
             "neither_0_nor_1": sum(rejected for _, rejected in read.values()),
-            "classes_dropped": votes.label.nunique() - len(kept),
+            "classes_dropped": len(counts) - len(kept),
             "unlabeled_dropped": number - len(images),
         },
         extra=find_extra([root / FOLDERS[n] for n in read], paths),
