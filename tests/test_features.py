@@ -88,18 +88,6 @@ def test_input_statistics_fit_the_first_batch_norm(classify):
     assert 0.4 < (variance[live] / model.bn1.running_var[live]).median() < 2
 
 
-def test_tensors_out_of_order_are_refused():
-    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
-    good = [(f"other.{name}", value + 1) for name, value in model.state_dict().items()]
-    features._load_by_order(model, dict(good))
-    torch.testing.assert_close(model.state_dict()["1.running_var"], dict(good)["other.1.running_var"])
-    swapped = [*good[:2], good[3], good[2], *good[4:]]  # two vectors of the same length
-    with pytest.raises(DataError, match="does not fit"):
-        features._load_by_order(model, dict(swapped))
-    with pytest.raises(DataError, match="6 tensors, not 7"):
-        features._load_by_order(model, dict(good[:-1]))
-
-
 def test_features_are_the_pooled_layer_below_the_classifier(classify, tmp_path):
     paths = [SAMPLES / "china.jpg", SAMPLES / "flower.jpg"]
     found = features.extract(paths, cache_dir=tmp_path)

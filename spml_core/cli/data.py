@@ -89,11 +89,11 @@ def check(name, root, options, runs_dir, json_file):
     from spml_core.paths import locate
 
     report = audit(_read(name, root, options))
-    file = locate(json_file or f"{runs_dir}/audit/{report.name}.json")
+    file = locate(json_file or f"{runs_dir}/audit/{report['name']}.json")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+    file.write_text(json.dumps(report, indent=1) + "\n")
     click.echo(f"{_screen(report)}\n{file}")
-    sys.exit(not report.ok)
+    sys.exit(not report["ok"])
 
 
 @data.command()
@@ -135,7 +135,7 @@ def prepare(name, root, options, runs_dir, size):
     start = time.time()
     try:
         file = pixels.prepare(paths, size, locate(runs_dir) / "cache")
-    except DataError as error:
+    except (DataError, OSError) as error:  # such as a full disk
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         click.echo("interrupted; the same command resumes", err=True)
@@ -174,40 +174,44 @@ def _training(name: str, root: str, options: tuple, runs_dir: str, size: int, de
 
 def _screen(report) -> str:
     """The report in a few lines; the lists of files are in its JSON."""
-    counts = ", ".join(f"{number:,} {split}" for split, number in report.images.items())
-    noun = "image" if sum(report.images.values()) == 1 else "images"
-    lines = [f"{report.name}: {counts} {noun}; {count(report.classes, 'class')}", ""]
+    counts = ", ".join(f"{number:,} {split}" for split, number in report["images"].items())
+    noun = "image" if sum(report["images"].values()) == 1 else "images"
+    name, at = report["name"], report["lines"]
+    lines = [f"{name}: {counts} {noun}; {count(report['classes'], 'class')}", ""]
     rows = [("kind", "images", "first")]
-    for kind, found in (report.problems | {"extra": report.extra}).items():
+    for kind, found in (report["problems"] | {"extra": report["extra"]}).items():
         rows.append((kind, str(len(found)), found[0] if found else ""))
-    groups = (("duplicates", report.duplicates), ("across splits", report.across_splits))
+    groups = (("duplicates", report["duplicates"]), ("across splits", report["across_splits"]))
     for kind, found in groups:
         first = " = ".join(f"{path} ({split})" for split, path in found[0]) if found else ""
         rows.append((kind, str(sum(map(len, found))), first))
-    for split, ids in report.unlabeled.items():
-        line = f" (labels.csv line {report.lines[ids[0]]})" if ids and ids[0] in report.lines else ""
+    for split, ids in report["unlabeled"].items():
+        line = f" (labels.csv line {at[ids[0]]})" if ids and ids[0] in at else ""
         rows.append((f"no label, {split}", str(len(ids)), f"{ids[0]}{line}" if ids else ""))
     lines += [table(rows), ""]
-    rows = [("classes", *report.no_positives)]
-    for text, found in (("no positive", report.no_positives), ("no negative", report.no_negatives)):
+    rows = [("classes", *report["no_positives"])]
+    for text, found in (("no positive", report["no_positives"]), ("no negative", report["no_negatives"])):
         rows.append((text, *(str(len(names)) for names in found.values())))
-    if any(report.unknown.values()):
-        rows.append(("unknown labels", *(f"{number:,}" for number in report.unknown.values())))
+    if any(report["unknown"].values()):
+        rows.append(("unknown labels", *(f"{number:,}" for number in report["unknown"].values())))
     lines += [table(rows), "", table(_modes(report)), ""]
-    sizes = report.sizes.items()
-    shown = [f"{name} {low} to {high} (median {middle})" for name, (low, middle, high) in sizes]
+    sizes = report["sizes"].items()
+    shown = [f"{side} {low} to {high} (median {middle})" for side, (low, middle, high) in sizes]
     lines += [f"sizes: {', '.join(shown)} pixels", ""] if shown else []
-    lines += [f"wrong: {text}" for text in report.wrong] + [f"note:  {text}" for text in report.odd]
-    verdict = "training on this would be wrong" if report.wrong else "fit for training"
-    return "\n".join([*lines, f"{report.name} is {verdict}." if report.ok else f"{report.name}: {verdict}."])
+    lines += [f"wrong: {text}" for text in report["wrong"]] + [f"note:  {text}" for text in report["odd"]]
+    verdict = "training on this would be wrong" if report["wrong"] else "fit for training"
+    return "\n".join([*lines, f"{name} is {verdict}." if report["ok"] else f"{name}: {verdict}."])
 
 
 def _modes(report) -> list[tuple[str, str, str]]:
     rows = [("mode", "images", "what is done")]
-    for mode, number in report.modes.items():
+    for mode, number in report["modes"].items():
         kind = "I;16" if mode.startswith("I;16") else mode
         rows.append((mode, str(number), TREATMENT.get(kind, "" if mode == "RGB" else "converted to RGB")))
-    for name, found, done in (("rotated", report.rotated, ROTATED), ("animated", report.animated, ANIMATED)):
+    for name, found, done in (
+        ("rotated", report["rotated"], ROTATED),
+        ("animated", report["animated"], ANIMATED),
+    ):
         if found:
             rows.append((name, str(len(found)), done))
     return rows

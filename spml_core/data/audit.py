@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-from dataclasses import asdict, dataclass, field
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import NamedTuple
@@ -26,61 +25,7 @@ PROBLEMS = ("missing", "zero-byte", "truncated", "unreadable")
 CUT = ("truncated", "premature end", "unexpected end", "incomplete", "not enough image data", "broken data")
 
 
-@dataclass
-class Report:
-    """The result of `audit`. Lists of files hold paths, or ids where labels are meant; all of it is JSON.
-
-    Attributes:
-        wrong: sentences; training on this would stop or give wrong results.
-        odd: sentences; worth knowing.
-        images: split -> number of rows.
-        problems: "missing", "zero-byte", "truncated", "unreadable" -> lines "path" or "path: what the decoder says".
-        extra: image files in the data set's folders that no row names.
-        duplicates: groups of [split, path]: equal bytes, or else equal pixels.
-        across_splits: those of the groups with images of more than one split.
-        unlabeled: split -> ids of images without a positive label.
-        unknown: split -> number of labels whose truth is unknown.
-        lines: id of such an image -> its line in labels.csv (the header is line 1), where there is such a file.
-        published: split as published -> {"expected": images of the published data set, "here": images listed}.
-        similar_classes: groups of class names that are probably one.
-        no_positives, no_negatives: split -> classes without a (known) positive, or negative.
-        modes: colour mode -> number of images; rotated, animated: paths.
-        formats: file format -> number of images.
-        sizes: minimum, median, maximum of width and height, pixels.
-    """
-
-    name: str
-    classes: int = 0
-    wrong: list[str] = field(default_factory=list)
-    odd: list[str] = field(default_factory=list)
-    images: dict[str, int] = field(default_factory=dict)
-    problems: dict[str, list[str]] = field(default_factory=dict)
-    extra: list[str] = field(default_factory=list)
-    duplicates: list[list[list[str]]] = field(default_factory=list)
-    across_splits: list[list[list[str]]] = field(default_factory=list)
-    unlabeled: dict[str, list[str]] = field(default_factory=dict)
-    unknown: dict[str, int] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
-    published: dict[str, dict[str, int]] = field(default_factory=dict)
-    similar_classes: list[list[str]] = field(default_factory=list)
-    no_positives: dict[str, list[str]] = field(default_factory=dict)
-    no_negatives: dict[str, list[str]] = field(default_factory=dict)
-    modes: dict[str, int] = field(default_factory=dict)
-    rotated: list[str] = field(default_factory=list)
-    animated: list[str] = field(default_factory=list)
-    formats: dict[str, int] = field(default_factory=dict)
-    sizes: dict[str, list[int]] = field(default_factory=dict)
-    notes: dict = field(default_factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        return not self.wrong
-
-    def as_json(self) -> dict:
-        return {"ok": self.ok} | asdict(self)
-
-
-def audit(listing: Listing) -> Report:
+def audit(listing: Listing) -> dict:
     """Read every file of a listing once, decode it, and compare it with the others and with the labels.
 
     Equal bytes make two files duplicates; so do equal pixels, for files of the same size whose small decodings agree.
@@ -88,6 +33,27 @@ def audit(listing: Listing) -> Report:
 
     Args:
         listing: of a data set's `read`, files not looked at yet.
+
+    Returns:
+        All of it is JSON; lists of files hold paths, or ids where labels are meant.
+
+        - ok: nothing is wrong. name, classes (number) and notes of the listing;
+        - wrong: sentences; training on this would stop or give wrong results;
+        - odd: sentences; worth knowing;
+        - images: split -> number of rows;
+        - problems: "missing", "zero-byte", "truncated", "unreadable" -> lines "path" or "path: what the decoder says";
+        - extra: image files in the data set's folders that no row names;
+        - duplicates: groups of [split, path], equal bytes, or else equal pixels;
+        - across_splits: those of the groups with images of more than one split;
+        - unlabeled: split -> ids of images without a positive label;
+        - unknown: split -> number of labels whose truth is unknown;
+        - lines: id of an image without a label -> its line in labels.csv (the header is line 1), where there is one;
+        - published: split as published -> {"expected": images of the published data set, "here": images listed};
+        - similar_classes: groups of class names that are probably one;
+        - no_positives, no_negatives: split -> classes without a (known) positive, or negative;
+        - modes: colour mode -> number of images; rotated, animated: paths;
+        - formats: file format -> number of images;
+        - sizes: minimum, median, maximum of width and height, pixels.
     """
     spare = [path for path in listing.left_out if path.is_file()]
     paths = [*listing.paths, *spare]
@@ -96,17 +62,17 @@ def audit(listing: Listing) -> Report:
         seen = list(tqdm(pool.imap(look_at, paths, chunksize=16), **bar, leave=False, disable=None))
     files = pd.DataFrame(seen, columns=FileSeen._fields)
     files["path"], files["split"] = [*map(str, paths)], [*listing.splits, *[SPARE] * len(spare)]
-    report = Report(listing.name, len(listing.classes), notes=listing.notes)
     counts = files.split.value_counts()
-    report.images = {split: int(counts[split]) for split in (*SPLITS, SPARE) if split in counts}
+    report = {"name": listing.name, "classes": len(listing.classes), "wrong": [], "odd": []}
+    report["images"] = {split: int(counts[split]) for split in (*SPLITS, SPARE) if split in counts}
     _files(report, listing, files)
     _duplicates(report, files)
     _labels(report, listing)
-    return report
+    return {"ok": not report["wrong"]} | report | {"notes": listing.notes}
 
 
 class FileSeen(NamedTuple):
-    """What one file is. `problem` is a key of `Report.problems`."""
+    """What one file is. `problem` is a key of the report's `problems`."""
 
     problem: str = ""
     says: str = ""
@@ -142,32 +108,33 @@ def look_at(path: Path) -> FileSeen:
     return FileSeen("", "", hashlib.sha256(content).hexdigest(), look, mode, form, *size, rotated, animated)
 
 
-def _files(report: Report, listing: Listing, files: pd.DataFrame) -> None:
+def _files(report: dict, listing: Listing, files: pd.DataFrame) -> None:
     said = files.path + (": " + files.says).where(files.says != "", "")
-    report.problems = {kind: said[files.problem == kind].tolist() for kind in PROBLEMS}
-    report.extra = [str(path) for path in listing.extra]
+    problems = {kind: said[files.problem == kind].tolist() for kind in PROBLEMS}
+    extra = [str(path) for path in listing.extra]
     good = files[files.problem == ""]
-    report.modes, report.formats = (good[name].value_counts().to_dict() for name in ("mode", "form"))
-    report.rotated, report.animated = (good.path[good[name]].tolist() for name in ("rotated", "animated"))
+    report |= {"problems": problems, "extra": extra, "sizes": {}}
+    report |= {
+        name: good[kind].value_counts().to_dict() for name, kind in (("modes", "mode"), ("formats", "form"))
+    }
+    report |= {name: good.path[good[name]].tolist() for name in ("rotated", "animated")}
     for axis in ("width", "height") if len(good) else ():
         values = good[axis]
-        report.sizes[axis] = [int(values.min()), round(values.median()), int(values.max())]
-    report.wrong += [
-        f"{words.some(len(lines), len(files), 'image')} {kind}"
-        for kind, lines in report.problems.items()
-        if lines
-    ]
-    report.wrong += listing.problems
-    named = {_stem(path) for path in report.problems["missing"]}
-    if like := [path for path in report.extra if _stem(path) in named]:
+        report["sizes"][axis] = [int(values.min()), round(values.median()), int(values.max())]
+    found = {kind: words.some(len(lines), len(files), "image") for kind, lines in problems.items() if lines}
+    report["wrong"] += [f"{counted} {kind}" for kind, counted in found.items()] + listing.problems
+    named = {_stem(path) for path in problems["missing"]}
+    if like := [path for path in extra if _stem(path) in named]:
         counted = words.count(len(like), "extra file")
-        report.odd.append(
+        report["odd"].append(
             f"{counted} named like a missing one but for folder, case, blanks, accents or suffix, such as {like[0]}"
         )
-    if report.extra:
-        report.odd.append(f"{words.count(len(report.extra), 'image file')} in the folders but in no row")
+    if extra:
+        report["odd"].append(f"{words.count(len(extra), 'image file')} in the folders but in no row")
     if left := listing.notes.get("missing_images", {}).get("count"):
-        report.odd.append(f"{words.count(left, 'row')} left out because the file is missing (allow_missing)")
+        report["odd"].append(
+            f"{words.count(left, 'row')} left out because the file is missing (allow_missing)"
+        )
 
 
 def _stem(path: str) -> str:
@@ -175,7 +142,7 @@ def _stem(path: str) -> str:
     return table.normal(Path(path).stem).casefold()
 
 
-def _duplicates(report: Report, files: pd.DataFrame) -> None:
+def _duplicates(report: dict, files: pd.DataFrame) -> None:
     good, look = files[files.problem == ""], ["width", "height", "look"]
     groups = []
     for _, alike in good[good.duplicated(look, keep=False)].groupby(look):
@@ -185,22 +152,20 @@ def _duplicates(report: Report, files: pd.DataFrame) -> None:
                 {d: _pixels(path) for d, path in zip(alike.digest, alike.path, strict=True)}
             )
         groups += [rows.tolist() for rows in content.groupby(content).groups.values() if len(rows) > 1]
-    groups.sort()
-    report.duplicates = [files.loc[group, ["split", "path"]].values.tolist() for group in groups]
-    report.across_splits = [
-        group for group in report.duplicates if len({split for split, _ in group} - {SPARE}) > 1
-    ]
+    found = [files.loc[group, ["split", "path"]].values.tolist() for group in sorted(groups)]
+    across = [group for group in found if len({split for split, _ in group} - {SPARE}) > 1]
+    report |= {"duplicates": found, "across_splits": across}
     if groups:
         copies = sum(map(len, groups))
-        report.odd.append(
+        report["odd"].append(
             f"{copies:,} images are copies of each other, in {words.count(len(groups), 'group')}"
         )
-    if across := report.across_splits:
+    if across:
         held_out = sum(split in ("val", "test") for group in across for split, _ in group)
         of = int(files.split.isin(("val", "test")).sum())
         held = words.some(held_out, of, "val and test image", "has", "have")
         text = f"{words.count(len(across), 'group')} across splits: {held} a copy in another split"
-        (report.wrong if held_out > LEAK * of else report.odd).append(text)
+        report["wrong" if held_out > LEAK * of else "odd"].append(text)
 
 
 def _pixels(path: str) -> bytes:
@@ -208,35 +173,36 @@ def _pixels(path: str) -> bytes:
         return hashlib.sha256(decoding.rgb(image).tobytes()).digest()
 
 
-def _labels(report: Report, listing: Listing) -> None:
-    members = listing.members()
-    report.odd += listing.odd
-    report.published = {k: {"expected": whole, "here": n} for k, (n, whole) in listing.published.items()}
-    report.similar_classes = listing.notes.get("similar_classes", [])
-    report.wrong += [f"there are no {split} images" for split in ("train", "val") if split not in members]
+def _labels(report: dict, listing: Listing) -> None:
+    members, odd, lines = listing.members(), report["odd"], {}
+    odd += listing.odd
+    unlabeled, unknown, lacking = {}, {}, {"no_positives": {}, "no_negatives": {}}
+    report["wrong"] += [f"there are no {split} images" for split in ("train", "val") if split not in members]
     for split, rows in members.items():
         full = listing.full[rows]
         known = np.full(full.shape, True) if listing.known is None else listing.known[rows]
         positives = full.sum(0, dtype=int)
         empty = rows[~full.any(1)]
-        report.unlabeled[split] = [listing.ids[n] for n in empty]
-        report.unknown[split] = int((~known).sum())
+        unlabeled[split] = [listing.ids[n] for n in empty]
+        unknown[split] = int((~known).sum())
         if listing.lines is not None:
-            report.lines |= {listing.ids[n]: listing.lines[n] for n in empty}
+            lines |= {listing.ids[n]: listing.lines[n] for n in empty}
         if not positives.any():
-            report.wrong.append(f"no {split} image has a label")
+            report["wrong"].append(f"no {split} image has a label")
         elif len(empty):
-            report.odd.append(
-                f"{words.some(len(empty), len(rows), f'{split} image', 'has', 'have')} no label: "
-                f"{words.listed([listing.where(n) for n in empty])}"
-            )
-        if report.unknown[split]:
-            report.odd.append(f"{words.some(report.unknown[split], known.size, f'{split} label')} unknown")
-        for text, lacking, mask in (
-            ("positive", report.no_positives, positives == 0),
-            ("negative", report.no_negatives, (positives == known.sum(0)) & (positives > 0)),
-        ):
-            lacking[split] = [listing.classes[c] for c in np.flatnonzero(mask)]
-            if lacking[split] and positives.any():
-                found = words.count(len(lacking[split]), "class")
-                report.odd.append(f"{found} without a {text} in {split}: {words.listed(lacking[split])}")
+            counted = words.some(len(empty), len(rows), f"{split} image", "has", "have")
+            odd.append(f"{counted} no label: {words.listed([listing.where(n) for n in empty])}")
+        if unknown[split]:
+            odd.append(f"{words.some(unknown[split], known.size, f'{split} label')} unknown")
+        one_sided = (positives == known.sum(0)) & (positives > 0)
+        for text, mask in (("positive", positives == 0), ("negative", one_sided)):
+            names = [listing.classes[c] for c in np.flatnonzero(mask)]
+            lacking[f"no_{text}s"][split] = names
+            if names and positives.any():
+                odd.append(
+                    f"{words.count(len(names), 'class')} without a {text} in {split}: {words.listed(names)}"
+                )
+    published = {k: {"expected": whole, "here": n} for k, (n, whole) in listing.published.items()}
+    similar = listing.notes.get("similar_classes", [])
+    report |= {"unlabeled": unlabeled, "unknown": unknown, "lines": lines, "published": published}
+    report |= {"similar_classes": similar} | lacking

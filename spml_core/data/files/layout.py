@@ -33,11 +33,7 @@ def find(root: str | Path, expected: str) -> Path:
         raise OptionError(f"{folder} does not exist; give --root FOLDER.{start}{found}")
     if not folder.is_dir():
         raise OptionError(f"{folder} is a file, not a folder; give --root FOLDER. {expected}")
-    try:
-        first = next(folder.iterdir(), None)
-    except PermissionError as error:
-        raise OptionError(f"{folder} may not be read ({error})") from None
-    if first is None:
+    if not any(folder.iterdir()):
         raise OptionError(f"{folder} is empty; give --root FOLDER. {expected}")
     return folder
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import math
 import os
@@ -19,7 +18,6 @@ from spml_core.data.dataset import DataError
 from spml_core.paths import write_whole
 
 FLUSHED = 64 * 2**20  # bytes written between two moments from which a killed process resumes
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def load(file: Path) -> torch.Tensor | None:
@@ -53,7 +51,8 @@ def fill(
         description: of the progress bar.
 
     Raises:
-        DataError: the disk has not enough room, or became full. What is written stays, for the next call.
+        DataError: the disk has not enough room.
+        OSError: it became full. What is written stays, for the next call.
     """
     draft, record = (file.with_name(file.name + end) for end in (".partial", ".rows"))
     header = io.BytesIO()
@@ -69,28 +68,19 @@ def fill(
         )
     bar = {"desc": description, "total": num_rows, "initial": rows, "unit": " images"}
     waiting = 0
-    try:
-        with open(draft, "r+b" if rows else "wb") as out, tqdm(**bar, leave=False, disable=None) as shown:
-            out.write(header.getvalue())
-            out.seek(rows * row_bytes, os.SEEK_CUR)
-            out.truncate()
-            for chunk in chunks(rows):
-                out.write(memoryview(np.ascontiguousarray(chunk)).cast("B"))
-                rows, waiting = rows + len(chunk), waiting + chunk.nbytes
-                if waiting >= FLUSHED or rows == num_rows:
-                    out.flush()
-                    os.fsync(out.fileno())
-                    write_whole(record, str(rows))
-                    waiting = 0
-                shown.update(len(chunk))
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        raise DataError(
-            f"no space left on the disk of {file.parent} after {rows} of {num_rows} images: free "
-            f"{in_words((num_rows - rows) * row_bytes)} or choose another folder, then start again. It resumes where "
-            "it stopped."
-        ) from error
+    with open(draft, "r+b" if rows else "wb") as out, tqdm(**bar, leave=False, disable=None) as shown:
+        out.write(header.getvalue())
+        out.seek(rows * row_bytes, os.SEEK_CUR)
+        out.truncate()
+        for chunk in chunks(rows):
+            out.write(memoryview(np.ascontiguousarray(chunk)).cast("B"))
+            rows, waiting = rows + len(chunk), waiting + chunk.nbytes
+            if waiting >= FLUSHED or rows == num_rows:
+                out.flush()
+                os.fsync(out.fileno())
+                write_whole(record, str(rows))
+                waiting = 0
+            shown.update(len(chunk))
     os.replace(draft, file)
     record.unlink()
 

@@ -155,20 +155,12 @@ def _descriptions(file: Path) -> dict[str, str]:
 
 def _choose(display: dict[str, str], classes: Sequence[str]) -> set[str]:
     """Return the label names of the classes asked for by either name."""
-    if isinstance(classes, str):
-        raise DataError(f"classes={classes!r}: expected a list of names")
-    by_name: dict[str, list[str]] = {}
-    for label, shown in display.items():
-        by_name.setdefault(shown, []).append(label)
-    chosen, strange = set(), []
-    for name in classes:
-        labels = [name] if name in display else by_name.get(name, [])
-        chosen.update(labels)
-        if len(labels) != 1:
-            strange.append(f"{name!r} is the name of {len(labels)} classes")
-    if strange:
+    meant = {name: [label for label, shown in display.items() if name in (label, shown)] for name in classes}
+    if strange := [
+        f"{k!r} is the name of {len(labels)} classes" for k, labels in meant.items() if len(labels) != 1
+    ]:
         raise DataError(f"{len(strange)} of the classes asked for are not one class:{table.bullets(strange)}")
-    return chosen
+    return {labels[0] for labels in meant.values()}
 
 
 def _rows(file: Path, wanted: set[str] | None, threshold: float | None = None) -> tuple[pd.DataFrame, int]:
