@@ -34,9 +34,8 @@ def check(observe) -> tuple[int, int] | dict:
         weights, num_pos = observe["weights"], observe.get("num_pos", 1)
         plain = weights if isinstance(weights, str) else np.array(weights, float).reshape(-1).tolist()
         if isinstance(num_pos, int):
-            labels.biased(
-                np.zeros((0, 1 if plain is weights else len(plain))), plain, num_pos
-            )  # raises if they cannot be
+            classes = 1 if plain is weights else len(plain)
+            labels.biased(np.zeros((0, classes)), plain, num_pos)  # raises if they cannot be
             return {"num_pos": num_pos, "weights": plain}
     elif isinstance(observe, Mapping) and "manifest" in observe and set(observe) <= {"manifest", "sha256"}:
         found = manifest.identify(observe["manifest"])

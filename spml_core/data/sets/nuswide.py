@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from spml_core import words
+from spml_core.data import manifest
 from spml_core.data.dataset import DataError
 from spml_core.data.files import table
 from spml_core.data.files.layout import find, require_files
@@ -102,15 +103,13 @@ def _arrays(root: Path) -> dict[str, tuple[list[str], np.ndarray]]:
     _require(root, [root / name for name in ARRAYS], "official")
     parts = {}
     for phase, split in (("train", "train"), ("val", "test")):
-        names = np.load(root / f"formatted_{phase}_images.npy", allow_pickle=False).tolist()
+        names = manifest.read_images(root / f"formatted_{phase}_images.npy")
         file = root / f"formatted_{phase}_labels.npy"
-        full = np.load(file, allow_pickle=False)
-        check_classes(file, full.shape[1] if full.ndim == 2 else 0, len(CLASSES), "NUS-WIDE")
+        full, _ = manifest.read_matrix(file)
+        check_classes(file, full.shape[1], len(CLASSES), "NUS-WIDE")
         if len(names) != len(full):
             raise DataError(f"{file} has {len(full)} rows for the {len(names)} images of its list")
-        if not np.isin(full, (0, 1)).all():
-            raise DataError(f"{file} holds other values than 1 (present) and 0 (absent)")
-        parts[split] = names, full.astype(np.int8)
+        parts[split] = names, full
     return parts
 
 
@@ -146,9 +145,8 @@ def _list(root: Path) -> dict[str, tuple[list[str], np.ndarray]]:
     rows = pd.concat(table.pieces(file, ["filepath", "label", "split_name"], EXPECTED["list119k"]))
     lines = [(n + 2, name) for n, name in rows.split_name.items() if name not in ("train", "val")]
     table.refuse(file, [(n, f"split_name {name!r}, expected train or val") for n, name in lines], len(rows))
-    labels = rows.label.map(
-        lambda text: set(re.findall(r"[^\s'\",\[\]]+", text))
-    )  # a list as text: "['clouds', 'sky']"
+    # A list as text: "['clouds', 'sky']".
+    labels = rows.label.map(lambda text: set(re.findall(r"[^\s'\",\[\]]+", text)))
     seen = set().union(*labels)
     if strange := sorted(seen - set(CLASSES)):
         raise DataError(
