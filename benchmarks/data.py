@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from tqdm import tqdm
 
 from spml_core import data, methods, models
-from spml_core.data.files import decoding, loading, pixels, rowfile
+from spml_core.data.files import decoding, loading, pixels, store
 from spml_core.data.files.digests import digests
 from spml_core.train import Training, fit
 
@@ -46,7 +46,7 @@ def write_features(file: Path) -> None:
 
 
 def mapped(file: Path) -> torch.Tensor:
-    return rowfile.load(file)
+    return store.mapped(file)
 
 
 def train(file: Path) -> None:

@@ -145,7 +145,7 @@ def test_labels_are_counted_for_each_split(folder):
     stops = report_of(root)
     assert not stops.ok and "images have no label" in stops.wrong[0]
     dropped = report_of(root, unlabeled="drop")
-    assert dropped.ok and dropped.images == {"train": 20, "val": 10, "test": 5, "left out": 5}
+    assert dropped.ok and dropped.images == {"train": 20, "val": 10, "test": 5}
 
 
 def test_unknown_labels_are_neither_positive_nor_negative(folder):
@@ -294,11 +294,11 @@ def test_benchmark_layouts_are_checked_with_their_options(tmp_path):
     base = write_voc(tmp_path, {"train": train, "val": val})
     (base / "JPEGImages" / "2009_000002.jpg").unlink()
     report = check(data.read("voc2012", root=tmp_path, unlabeled="drop", difficult="ignore"))
-    assert report.images == {"train": 15, "val": 4, "test": 5, "left out": 1}
+    assert report.images == {"train": 15, "val": 4, "test": 5}
     assert names(report.problems["missing"]) == ["2009_000002.jpg"] and names(report.extra) == [
         "2007_000027.jpg"
     ]
-    assert report.wrong[0] == "1 of 25 images is missing"
+    assert report.wrong[0] == "1 of 24 images is missing"
     assert "cat" in report.no_negatives["test"] and "dog" in report.no_positives["test"]
     allowed = check(data.read("voc2012", root=tmp_path, unlabeled="drop", allow_missing=True))
     assert allowed.images["test"] == 4 and not any(allowed.problems.values())

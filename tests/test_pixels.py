@@ -16,7 +16,7 @@ from PIL import Image
 
 from spml_core.cli import main
 from spml_core.data import DataError, load
-from spml_core.data.files import decoding, loading, pixels, rowfile
+from spml_core.data.files import decoding, loading, pixels, store
 from spml_core.data.files.digests import digest
 
 SIZE, ROW = 8, 3 * 8 * 8
@@ -35,7 +35,7 @@ def pictures(tmp_path):
 def chunked(monkeypatch):
     """Four images a chunk, each chunk flushed."""
     monkeypatch.setattr(pixels, "BATCH", 4)
-    monkeypatch.setattr(rowfile, "FLUSHED", 1)
+    monkeypatch.setattr(store, "FLUSHED", 1)
 
 
 def digests(paths):
@@ -105,14 +105,14 @@ def test_killed_half_way_and_started_again(pictures, tmp_path):
     program = """
         import os, signal, sys
         from pathlib import Path
-        from spml_core.data.files import decoding, pixels, rowfile
+        from spml_core.data.files import decoding, pixels, store
 
-        pixels.BATCH, rowfile.FLUSHED, folder = 4, 1, Path(sys.argv[1])
-        record, decode, number = rowfile.write_whole, decoding.decode, []
+        pixels.BATCH, store.FLUSHED, folder = 4, 1, Path(sys.argv[1])
+        record, decode, number = store.write_whole, decoding.decode, []
 
         def kill_at_third(file, rows):
             record(file, rows)
-            number.append(rows)
+            number += [rows] * (file.suffix == ".rows")
             if sys.argv[2] == "kill" and len(number) == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -121,7 +121,7 @@ def test_killed_half_way_and_started_again(pictures, tmp_path):
                 log.write(f"{sys.argv[2]} {path.name}\\n")
             return decode(path, size)
 
-        rowfile.write_whole, decoding.decode = kill_at_third, counted
+        store.write_whole, decoding.decode = kill_at_third, counted
         pixels.prepare(sorted(folder.glob("*.png")), 8, folder / "cache")
     """
 
@@ -141,7 +141,7 @@ def test_killed_half_way_and_started_again(pictures, tmp_path):
 
 def test_rows_beyond_the_last_flush_are_made_again(pictures, tmp_path, chunked, monkeypatch):
     """After a power cut the file may be longer than what is certain, and hold anything there."""
-    cache, record = tmp_path / "cache", rowfile.write_whole
+    cache, record = tmp_path / "cache", store.write_whole
 
     def stop(file, rows):
         if rows == "8":
@@ -149,7 +149,7 @@ def test_rows_beyond_the_last_flush_are_made_again(pictures, tmp_path, chunked, 
         record(file, rows)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(rowfile, "write_whole", stop)
+        patch.setattr(store, "write_whole", stop)
         pixels.prepare(pictures, SIZE, cache)
     (draft,) = cache.glob("*.partial")
     with open(draft, "ab") as out:
@@ -159,14 +159,14 @@ def test_rows_beyond_the_last_flush_are_made_again(pictures, tmp_path, chunked, 
 
 
 def test_too_little_room_is_said_before_anything_is_decoded(pictures, tmp_path, monkeypatch):
-    monkeypatch.setattr(rowfile.shutil, "disk_usage", lambda folder: SimpleNamespace(free=20 * ROW - 1))
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda folder: SimpleNamespace(free=20 * ROW - 1))
     monkeypatch.setattr(decoding, "decode", lambda *args: pytest.fail("decoded"))
     with pytest.raises(DataError, match=r"0\.0 MB are needed in .*cache and 0\.0 MB are free"):
         pixels.prepare(pictures, SIZE, tmp_path / "cache")
 
 
 def test_full_disk_keeps_what_is_written(pictures, tmp_path, chunked, monkeypatch):
-    cache, sync, calls = tmp_path / "cache", rowfile.os.fsync, []
+    cache, sync, calls = tmp_path / "cache", store.os.fsync, []
 
     def full(out):
         calls.append(out)
@@ -175,7 +175,7 @@ def test_full_disk_keeps_what_is_written(pictures, tmp_path, chunked, monkeypatc
         sync(out)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rowfile.os, "fsync", full)
+        patch.setattr(store.os, "fsync", full)
         with pytest.raises(OSError, match="No space left on device"):
             pixels.prepare(pictures, SIZE, cache)
     (record,) = cache.glob("*.rows")

@@ -121,7 +121,7 @@ def prepare(name, root, options, runs_dir, size):
 
     from spml_core.data import DataError
     from spml_core.data.files import pixels
-    from spml_core.data.files.rowfile import in_words
+    from spml_core.data.files.store import in_words
     from spml_core.paths import locate
 
     if "size" in (given := values(options)):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from spml_core.data.dataset import DataError, Dataset, OptionError
-from spml_core.data.files import decoding, features, loading, pixels
+from spml_core.data.files import decoding, features, pixels
 from spml_core.data.files.digests import digests
 from spml_core.data.listing import Listing
 from spml_core.paths import locate
@@ -51,23 +52,16 @@ def assemble(
     _check(listing)
     members = listing.members()
     order = np.concatenate([*members.values()])
-    files = listing.files()
-    paths = files[: len(order)]
+    paths = listing.files()
+    hashes = digests(paths, cache_dir)
     if backbone is None:
-        weights, hashes = None, digests(paths, cache_dir)
+        weights = None
         inputs, origin = _pixels(paths, hashes, size, cache_dir)
     else:
         weights = features.weights_id(backbone)
-        everything = sorted(files, key=Path.as_posix)
-        place = {path: n for n, path in enumerate(everything)}
-        chosen = torch.tensor([place[path] for path in paths])
-        hashes = digests(everything, cache_dir)
-        computed = features.extract(
-            everything, backbone=backbone, size=size, cache_dir=cache_dir, hashes=hashes
-        )
-        hashes = [hashes[n] for n in chosen]
-        large = computed.nbytes > IN_MEMORY
-        inputs = loading.Rows(computed, chosen) if large else computed.index_select(0, chosen)
+        inputs = features.extract(paths, backbone=backbone, size=size, cache_dir=cache_dir, hashes=hashes)
+        if 4 * math.prod(inputs.shape) <= IN_MEMORY:
+            inputs = inputs.index_select(0, torch.arange(len(inputs)))
         origin = f"features of {backbone} at {size} pixels (cached)"
 
     parts, start = {}, 0

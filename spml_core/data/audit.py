@@ -14,12 +14,10 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from spml_core import words
-from spml_core.data.dataset import SPLITS
 from spml_core.data.files import decoding, table
 from spml_core.data.listing import Listing
 
 LEAK = 0.01  # share of the val or test images that may also be train images before results are wrong, not just odd
-SPARE = "left out"  # in place of a split: of images that the options took away
 PROBLEMS = ("missing", "zero-byte", "truncated", "unreadable")
 # How decoders say that a file ends too early.
 CUT = ("truncated", "premature end", "unexpected end", "incomplete", "not enough image data", "broken data")
@@ -29,7 +27,7 @@ def audit(listing: Listing) -> dict:
     """Read every file of a listing once, decode it, and compare it with the others and with the labels.
 
     Equal bytes make two files duplicates; so do equal pixels, for files of the same size whose small decodings agree.
-    Images that the loader's options left out are read too, since features are computed for them.
+    Images that the loader's options left out are not looked at.
 
     Args:
         listing: of a data set's `read`, files not looked at yet.
@@ -55,16 +53,13 @@ def audit(listing: Listing) -> dict:
         - formats: file format -> number of images;
         - sizes: minimum, median, maximum of width and height, pixels.
     """
-    spare = [path for path in listing.left_out if path.is_file()]
-    paths = [*listing.paths, *spare]
-    bar = {"desc": f"check {listing.name}", "total": len(paths), "unit": " images"}
+    bar = {"desc": f"check {listing.name}", "total": len(listing), "unit": " images"}
     with ThreadPool() as pool:  # reading and decoding leave the interpreter's lock
-        seen = list(tqdm(pool.imap(look_at, paths, chunksize=16), **bar, leave=False, disable=None))
+        seen = list(tqdm(pool.imap(look_at, listing.paths, chunksize=16), **bar, leave=False, disable=None))
     files = pd.DataFrame(seen, columns=FileSeen._fields)
-    files["path"], files["split"] = [*map(str, paths)], [*listing.splits, *[SPARE] * len(spare)]
-    counts = files.split.value_counts()
+    files["path"], files["split"] = [*map(str, listing.paths)], listing.splits
     report = {"name": listing.name, "classes": len(listing.classes), "wrong": [], "odd": []}
-    report["images"] = {split: int(counts[split]) for split in (*SPLITS, SPARE) if split in counts}
+    report["images"] = {split: len(rows) for split, rows in listing.members().items()}
     _files(report, listing, files)
     _duplicates(report, files)
     _labels(report, listing)
@@ -153,7 +148,7 @@ def _duplicates(report: dict, files: pd.DataFrame) -> None:
             )
         groups += [rows.tolist() for rows in content.groupby(content).groups.values() if len(rows) > 1]
     found = [files.loc[group, ["split", "path"]].values.tolist() for group in sorted(groups)]
-    across = [group for group in found if len({split for split, _ in group} - {SPARE}) > 1]
+    across = [group for group in found if len({split for split, _ in group}) > 1]
     report |= {"duplicates": found, "across_splits": across}
     if groups:
         copies = sum(map(len, groups))

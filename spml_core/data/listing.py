@@ -34,8 +34,6 @@ class Listing:
         options: of the loader, those that choose labels and images; part of the fingerprint, as JSON.
         notes: what a run records about the data, as JSON: counts and policies.
         extra: image files in the data set's folders that no row names.
-        left_out: image files of rows that the options took away; features are computed for them too, so that other
-            options reuse them.
         divided: val was drawn from the official train images (`Part.rows`).
         problems: what makes training on these labels wrong, a text each; `assemble` raises them together with what
             is wrong with the files.
@@ -55,7 +53,6 @@ class Listing:
     options: dict = field(default_factory=dict)
     notes: dict = field(default_factory=dict)
     extra: list[Path] = field(default_factory=list)
-    left_out: list[Path] = field(default_factory=list)
     divided: bool = False
     problems: list[str] = field(default_factory=list)
     odd: list[str] = field(default_factory=list)
@@ -90,9 +87,8 @@ class Listing:
         return Part(inputs, self.full[rows], tuple(self.ids[n] for n in rows), known, source)
 
     def files(self) -> list[Path]:
-        """Return the image files by split, and after them those left out that exist."""
-        listed = [self.paths[n] for rows in self.members().values() for n in rows]
-        return listed + [path for path in self.left_out if path.is_file()]
+        """Return the image files by split."""
+        return [self.paths[n] for rows in self.members().values() for n in rows]
 
     def where(self, row: int) -> str:
         """Name a row so that it is found in the label files."""
@@ -181,7 +177,6 @@ def _apply_policy(listing: Listing, unlabeled: str, cause: str) -> Listing:
             "(spml train: -d unlabeled drop)."
         )
     if unlabeled == "drop":
-        listing.left_out += [listing.paths[n] for n in empty]
         listing = listing.select(np.flatnonzero(labeled))
     return listing
 

