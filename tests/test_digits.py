@@ -148,8 +148,10 @@ def test_an_option_may_have_any_name():
 def test_fewer_images():
     small = digits.load(train=30, val=20, test=10)
     assert [len(small.parts[name]) for name in ("train", "val", "test")] == [30, 20, 10]
-    with pytest.raises(ValueError, match="at least 1 image in val, not 0"):
-        digits.load(val=0)
+    with pytest.raises(
+        DataError, match="option val of data set 'digits' is 0: Input should be greater than 0"
+    ):
+        load("digits", val=0)
 
 
 def test_paired_digits(small):
@@ -160,8 +162,10 @@ def test_paired_digits(small):
         pairs = part.full.reshape(-1, 5, 2).all(2).any(1)
         np.testing.assert_array_equal(pairs, part.full.sum(1) > 1)
         np.testing.assert_array_equal(part.full.sum(1), plain.parts[name].full.sum(1))
-    with pytest.raises(DataError, match=r"paired .* not 1.5"):
-        digits.load(paired=1.5)
+    with pytest.raises(
+        DataError, match=r"option paired of data set 'digits' is 1.5: Input .* less than or equal to 1"
+    ):
+        load("digits", paired=1.5)
 
 
 def test_correlation_of_paired_digits():

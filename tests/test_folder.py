@@ -146,7 +146,7 @@ def test_tables_that_are_no_tables(folder, tmp_path):
         ({"fractions": (1.2, 0.0, -0.2)}, ">= 0"),
         ({"fractions": (1.0, 0.0, 0.0)}, "no val images"),
         ({"min_images": 21}, "'cat', has 20"),
-        ({"min_images": -1}, "min_images=-1"),
+        ({"min_images": -1}, "option min_images of data set 'folder' is -1"),
     ],
 )
 def test_bad_options(folder, options, text):
@@ -491,7 +491,5 @@ def test_photographs(tmp_path):
      ("zero", 0, "absent")],
 )  # fmt: skip
 def test_an_option_of_another_type(option, value, kind, tmp_path):
-    with pytest.raises(
-        DataError, match=f"option {option} of data set 'folder' must be .*{kind}.*got {value!r}"
-    ):
+    with pytest.raises(DataError, match=f"option {option} of data set 'folder' is {value!r}: .*{kind}"):
         load("folder", root=tmp_path, **{option: value})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from importlib import import_module
-from inspect import Parameter, formatannotation, signature
+from inspect import Parameter, signature
 
 from spml_core import extra, words
 from spml_core.data.dataset import DataError, Dataset, OptionError, Part
@@ -80,7 +80,7 @@ def required_options(name: str, options, function: str = "load") -> list[str]:
 def check_options(name: str, options, function: str = "load") -> None:
     """Raise `OptionError` if `options` has one that the data set lacks, or one of another type than declared.
 
-    Types are strict: text is not a number, and "no" is not false. A type may be a choice of values.
+    Types are strict: text is not a number, and "no" is not false. A type may be a choice or a range of values.
     """
     with extra("notebooks"):
         from pydantic import TypeAdapter, ValidationError
@@ -93,14 +93,11 @@ def check_options(name: str, options, function: str = "load") -> None:
             f"{f'; {hint}' if hint else '.'}"
         )
     for option, value in options.items():
-        kind = declared[option].annotation
         try:
-            TypeAdapter(kind).validate_python(value, strict=True)
+            TypeAdapter(declared[option].annotation).validate_python(value, strict=True)
         except ValidationError as error:
-            wanted = formatannotation(kind).replace("Literal", "one of ")
             raise OptionError(
-                f"option {option} of data set {name!r} must be {wanted}, got {value!r}: "
-                f"{error.errors()[0]['msg']} "
+                f"option {option} of data set {name!r} is {value!r}: {error.errors()[0]['msg']} "
                 f"(spml train: -d {option} VALUE, where a value is true, false, null, a number, [a, list] or a word)."
             ) from None
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from pydantic import PositiveInt
 
-from spml_core.data.dataset import DataError, Dataset, OptionError
+from spml_core.data.dataset import DataError, Dataset
 from spml_core.data.files import decoding, features, pixels
 from spml_core.data.files.digests import digests
 from spml_core.data.listing import Listing
@@ -23,7 +24,7 @@ CHECKED = 10_000  # files decoded to complete a report of other faults
 def assemble(
     listing: Listing,
     *,
-    size: int | None = None,
+    size: PositiveInt | None = None,
     backbone: str | None = None,
     cache_dir: str | Path = "runs/cache",
 ) -> Dataset:
@@ -46,8 +47,6 @@ def assemble(
         DataError: the listing's problems, no train or val images, missing, empty and unreadable files, in one report.
     """
     size = listing.size if size is None else size
-    if size < 1:
-        raise OptionError(f"size={size}: the side of the images in pixels, at least 1")
     cache_dir = locate(cache_dir)
     _check(listing)
     members = listing.members()

@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 import torch
 from PIL import Image
+from pydantic import Field, PositiveInt
 from sklearn.datasets import load_digits
 
 from spml_core.data import DataError, Dataset, Part
@@ -28,11 +30,11 @@ NOISE = 0.1  # standard deviation, where 1 is full ink
 def load(
     *,
     seed: int = 0,
-    train: int | None = None,
-    val: int | None = None,
-    test: int | None = None,
+    train: PositiveInt | None = None,
+    val: PositiveInt | None = None,
+    test: PositiveInt | None = None,
     counts: list[float] | None = None,
-    paired: float = 0.0,
+    paired: Annotated[float, Field(ge=0, le=1)] = 0.0,
 ) -> Dataset:
     """Make the data set: 4,000 / 1,000 / 2,000 images of 32x32, 10 classes, about 1.5 positives an image.
 
@@ -52,21 +54,16 @@ def load(
         Dataset with inputs (N, 1, 32, 32) uint8.
 
     Raises:
-        DataError: a part without images, counts that are no probabilities of 1 to 4 digits, or `paired` outside [0, 1].
+        DataError: counts that are no probabilities of 1 to 4 digits.
     """
     asked = {"train": train, "val": val, "test": test}
     sizes = {name: size if asked[name] is None else asked[name] for name, size in SIZES.items()}
-    for name, size in sizes.items():
-        if size < 1:
-            raise DataError(f"data set 'digits' needs at least 1 image in {name}, not {size}.")
     counts = COUNTS if counts is None else counts
     if not (1 <= len(counts) <= CELLS and min(counts) >= 0 and abs(sum(counts) - 1) < 1e-6):
         raise DataError(
             f"option counts of data set 'digits' must be 1 to {CELLS} probabilities of sum 1, of 1, 2, ... digits an "
             f"image, not {counts}."
         )
-    if not 0 <= paired <= 1:
-        raise DataError(f"option paired of data set 'digits' is a share of images, in [0, 1], not {paired}.")
     made = _make(seed, tuple(sizes.items()), tuple(counts), paired)
     parts = {  # copies, so that nobody's changes reach the next one who asks
         name: dataclasses.replace(part, inputs=part.inputs.clone(), full=part.full.copy())

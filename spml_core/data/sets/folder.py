@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from pydantic import NonNegativeInt
 
 from spml_core import words
 from spml_core.data.dataset import SPLITS, DataError, OptionError
@@ -41,7 +42,7 @@ class Row:
 def read(
     root: str | Path,
     *,
-    min_images: int = 1,
+    min_images: NonNegativeInt = 1,
     fractions: Sequence[float] | None = None,
     unlabeled: Literal["error", "drop", "keep"] = "error",
     zero: Literal["absent", "unknown"] | None = None,
@@ -76,8 +77,6 @@ def read(
             problem that `assemble` raises.
     """
     root = find(root, FORM)
-    if min_images < 0:
-        raise OptionError(f"min_images={min_images}: expected a number of images, >= 0")
     if fractions is not None and (
         len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6
     ):

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+from pydantic import NonNegativeInt
 
 from spml_core import words
 from spml_core.data.dataset import SPLITS, DataError
@@ -30,7 +31,7 @@ def read(
     root: str | Path,
     *,
     classes: Sequence[str] | None = None,
-    min_images: int = 1,
+    min_images: NonNegativeInt = 1,
     machine_threshold: float | None = None,
     conflicts: Literal["error", "unknown"] = "error",
     unlabeled: Literal["error", "drop", "keep"] = "drop",
