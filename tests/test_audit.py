@@ -309,7 +309,7 @@ def test_real_photographs_raise_no_alarm(shared):
     report = check(data.read("folder", root=shared / "data" / "corel5k", min_images=20, unlabeled="drop"))
     assert report.ok and not any(report.problems.values())
     assert not report.extra and not report.duplicates and not report.rotated
-    assert report.modes == {"RGB": 4999}
+    assert report.modes == {"RGB": 4984}  # 15 images have rare labels only
 
 
 def test_images_without_a_label_are_named_by_line(folder):

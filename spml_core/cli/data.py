@@ -71,10 +71,10 @@ def of_data_set(command):
 def check(name, root, options, runs_dir, json_file):
     """Audit the data set NAME before training.
 
-    Reads and decodes every image: missing, empty, truncated, unreadable and extra files, copies within and across
-    splits, images without labels, unknown labels, classes without positives or negatives, names of classes that are
-    probably one, numbers of images other than published, colour modes and what becomes of them. A summary on the
-    screen, all names in a JSON file.
+    Reads and decodes every image that training uses: missing, empty, truncated, unreadable and extra files, copies
+    within and across splits, images without labels, unknown labels, classes without positives or negatives, names of
+    classes that are probably one, numbers of images other than published, colour modes and what becomes of them. A
+    summary on the screen, all names in a JSON file.
 
     Exit code: 0 if fit for training, perhaps with notes; 1 if training would stop or be wrong; 2 for wrong usage: no
     such data set, option or folder.
