@@ -8,7 +8,7 @@ from torch import Tensor
 
 from spml_core.losses.common import as_positive, check_range, prepare, reduce, toward
 from spml_core.losses.negative import an
-from spml_core.losses.terms import cross_entropy, focal_term, hill_term, shifted_focal_term, squared_error
+from spml_core.losses.terms import cross_entropy, focal_term, hill_term, log_prob, squared_error
 
 __all__ = ["asl", "asl_ps", "fm_splc", "focal", "focal_margin", "hill", "mse", "splc"]
 
@@ -64,10 +64,15 @@ def asl(
     check_range(0, math.inf, gamma_pos=gamma_pos, gamma_neg=gamma_neg)
     check_range(0, 1, margin=margin)
     positive = y.clamp(min=0)
+    gamma = gamma_neg + (gamma_pos - gamma_neg) * positive
     if not margin:
-        return reduce(focal_term(toward(z, y), gamma_neg + (gamma_pos - gamma_neg) * positive), reduction)
-    negative = shifted_focal_term(z, gamma_neg, margin)
-    return reduce(torch.lerp(negative, focal_term(z, gamma_pos), positive), reduction)
+        return reduce(focal_term(toward(z, y), gamma), reduction)
+    log_p = log_prob(z)
+    # A power's slope at 0 may be infinite: the clamp cuts it off far below what p - margin can resolve.
+    p_m = (torch.sigmoid(z) - margin).clamp(min=torch.finfo(z.dtype).eps ** 2)
+    claim = torch.lerp(torch.log(1 - p_m), log_p, positive)
+    other = torch.lerp(torch.log(p_m), log_p - z, positive)
+    return reduce(-torch.exp(gamma * other) * claim, reduction)
 
 
 def asl_ps(

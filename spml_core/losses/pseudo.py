@@ -103,9 +103,9 @@ def large_losses(logits: Tensor, observed: Tensor, *, k: int) -> Tensor:
     if k == 0:
         return torch.zeros_like(z, dtype=torch.bool)
     z = torch.where(y == 0, z.detach(), -torch.inf).flatten()
-    last = z.topk(k, sorted=False).values.min()
-    above, tied = z > last, (z == last) & (last > -torch.inf)
-    room = k - above.sum()
+    last = z.kthvalue(z.numel() - k + 1).values
+    above, tied = z > last, z == last
+    room = (k - above.sum()) * (last > -torch.inf)
     return (above | (tied & (tied.cumsum(0, dtype=torch.int32) <= room))).view(logits.shape)
 
 

@@ -60,13 +60,6 @@ def focal_term(z: Tensor, gamma: float | Tensor) -> Tensor:
     return -torch.exp(gamma * (log_p - z)) * log_p
 
 
-def shifted_focal_term(z: Tensor, gamma: float, margin: float) -> Tensor:
-    """-p_m^gamma log(1 - p_m) with p_m = max(p - margin, 0) and margin > 0, for a label claimed false (Hill Eq. 4)."""
-    # A power's slope at 0 may be infinite: the first clamp cuts it off far below what p - margin can resolve.
-    p_m = (torch.sigmoid(z) - margin).clamp(min=torch.finfo(z.dtype).eps ** 2)
-    return -(p_m**gamma) * torch.log((torch.sigmoid(-z) + margin).clamp(max=1))
-
-
 def negative_entropy(z: Tensor, log_floor: float = 0.0) -> Tensor:
     """p log p + (1 - p) log(1 - p) = -H(p) (EM Eq. 4)."""
     return -soft_cross_entropy(z, torch.sigmoid(z), log_floor)

@@ -7,7 +7,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from spml_core.losses.common import check_range, prepare, reduce, same_shape, toward
+from spml_core.losses.common import check_range, prepare, reduce, same_shape, toward, weigh
 from spml_core.losses.terms import cross_entropy, soft_cross_entropy
 
 __all__ = [
@@ -86,12 +86,10 @@ def em_apl(
     z, y = prepare(logits, observed)
     same_shape("pseudo_negative", pseudo_negative, z)
     check_range(0, math.inf, alpha=alpha, beta=beta)
-    soft = pseudo_negative.to(z.dtype)
-    known = y.abs()
-    pseudo = soft.sign() * (1 - known)
-    unknown = 1 - known - pseudo
-    target = y.clamp(min=0) + pseudo * soft + unknown * torch.sigmoid(z)
-    weight = known + beta * pseudo - alpha * unknown
+    soft, known = pseudo_negative.to(z.dtype), y.abs()
+    unknown = (1 - known) * (1 - soft.sign())
+    target = torch.lerp(torch.lerp(soft, y.clamp(min=0), known), torch.sigmoid(z), unknown)
+    weight = weigh(y, beta) - (alpha + beta) * unknown
     return reduce(weight * soft_cross_entropy(z, target, log_floor), reduction)
 
 
@@ -165,14 +163,14 @@ def role(
     z, y = prepare(logits, observed)
     same_shape("estimates", estimates, z)
     estimates = estimates.to(z.dtype)
-    positive, unverified, both = y.clamp(min=0), 1 + y.clamp(max=0), 1 + y.abs()
+    positive, known = y.clamp(min=0), y.abs()
     p, q = torch.sigmoid(z), torch.sigmoid(estimates)
-    total = _penalty(p, expected_positives) + _penalty(q, expected_positives)
-    for own, other in ((z, q), (estimates, p)):
-        # The own term and the cross term share their logarithms: `both` counts the terms of a label.
-        target = (positive + unverified * other.detach()) / both
-        total = total + reduce(both * soft_cross_entropy(own, target, log_floor), "mean")
-    return total / 2
+    # A known label has two terms, which share their logarithms: both its own, or one of them the cross term.
+    own = known * (1 - positive / 2)
+    toward_q, toward_p = (torch.lerp(other.detach(), positive, own) for other in (q, p))
+    entropies = soft_cross_entropy(z, toward_q, log_floor) + soft_cross_entropy(estimates, toward_p, log_floor)
+    penalties = _penalty(p, expected_positives) + _penalty(q, expected_positives)
+    return (reduce((1 + known) * entropies, "mean") + penalties) / 2
 
 
 def gaussian_divergence(mu: Tensor, std: Tensor) -> Tensor:
