@@ -8,8 +8,7 @@ from click.testing import CliRunner
 
 from spml_core import methods
 from spml_core.cli import main
-from spml_core.methods import build, preset, preset_source, preset_training
-from spml_core.methods.presets import DATASETS
+from spml_core.methods import DATASETS, build, preset, preset_source, preset_training
 
 CLASSES = {"voc2012": 20, "coco2014": 80, "nuswide": 81, "cub200": 312}
 PUBLISHED = {name: its for name in methods.names() if (its := methods.get(name).presets)}

@@ -163,7 +163,7 @@ def _fields(protocol: str | None, preset: str | None, data, others, fields: dict
 
     from spml_core import runs, words
     from spml_core.data.labels import PROTOCOLS
-    from spml_core.methods.presets import DATASETS
+    from spml_core.methods import DATASETS
     from spml_core.runs import protocols
     from spml_core.search import space
 

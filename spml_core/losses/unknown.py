@@ -168,7 +168,9 @@ def role(
     # A known label has two terms, which share their logarithms: both its own, or one of them the cross term.
     own = known * (1 - positive / 2)
     toward_q, toward_p = (torch.lerp(other.detach(), positive, own) for other in (q, p))
-    entropies = soft_cross_entropy(z, toward_q, log_floor) + soft_cross_entropy(estimates, toward_p, log_floor)
+    entropies = soft_cross_entropy(z, toward_q, log_floor) + soft_cross_entropy(
+        estimates, toward_p, log_floor
+    )
     penalties = _penalty(p, expected_positives) + _penalty(q, expected_positives)
     return (reduce((1 + known) * entropies, "mean") + penalties) / 2
 

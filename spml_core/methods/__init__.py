@@ -24,10 +24,20 @@ from spml_core.methods import (  # noqa: F401  importing a module registers its 
 )
 from spml_core.methods.base import LossMethod, Method, Step
 from spml_core.methods.digest import source_digest
-from spml_core.methods.presets import preset, preset_source, preset_training
-from spml_core.methods.registry import available, build, defaults, get, names, register
+from spml_core.methods.display import DATASETS
+from spml_core.methods.registry import (
+    available,
+    build,
+    defaults,
+    get,
+    names,
+    preset,
+    preset_source,
+    preset_training,
+    register,
+)
 
 __all__ = [
-    "LossMethod", "Method", "Step", "available", "build", "defaults", "get", "names", "preset", "preset_source",
-    "preset_training", "register", "source_digest",
+    "DATASETS", "LossMethod", "Method", "Step", "available", "build", "defaults", "get", "names", "preset",
+    "preset_source", "preset_training", "register", "source_digest",
 ]  # fmt: skip

@@ -1,17 +1,19 @@
-"""The clock and the base classes of all methods."""
+"""The clock, the base classes of all methods, and what hyperparameters beyond those of a loss may be."""
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral, Real
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from spml_core.methods.display import Options, Slider, derived
+from spml_core.methods.display import USUAL, Options, Slider, derived
 
 # Attributes and methods of a class that change nothing in a training: no part of the identity of its runs.
 SHOWN = frozenset({
@@ -53,9 +55,9 @@ class Method(nn.Module):
         label, color, line: in figures and tables. Given to those that have none when they are registered.
         whole: False for a part or a variant of a published method, which is no row of a benchmark.
         requires: hyperparameters that must be given, since they say something of the data.
-        presets: published hyperparameters, `presets.published`.
+        presets: published hyperparameters, `display.published`.
         controls: by hyperparameter, a `Slider` or `Options` of the loss lab; None for one that bends no curve. Where
-            nothing is said, a control follows from the default.
+            nothing is said, it is the usual one of that name, or follows from the default in a loss of one's own.
         no_curve: why the loss is none of single labels; "" if it is.
         clocked: whether the curve of a label moves with the epoch; batchwise: whether with the labels around it.
 
@@ -72,11 +74,7 @@ class Method(nn.Module):
     label, color, line, whole, presets, no_curve = "", "0.4", "-", True, None, ""
     requires: tuple[str, ...] = ()
     clocked = batchwise = False
-    controls: ClassVar[dict] = {
-        "log_floor": Options(
-            "logarithms", (("exact", 0.0), ("+ 1e-7, as published", 1e-7), ("+ 1e-5, as published", 1e-5))
-        )
-    }
+    controls: ClassVar[dict] = {}
 
     def __init__(self, num_classes: int, num_examples: int | None = None, **hyperparameters):
         super().__init__()
@@ -170,6 +168,9 @@ class Method(nn.Module):
         for kind in cls.__mro__:
             if name in vars(kind).get("controls", {}):
                 return kind.controls[name]
+        papers = cls.loss is None or cls.loss.__module__.startswith("spml_core.losses")
+        if papers and name in USUAL:
+            return USUAL[name]
         return derived(name, cls.defaults()[name], name in cls.requires)
 
     @classmethod
@@ -201,3 +202,54 @@ def keywords(function: Callable | None) -> dict:
     """Return the keyword-only arguments of a function with their defaults."""
     parameters = inspect.signature(function).parameters if function else {}
     return {k: p.default for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number between `low` and `high`, a whole one if the default is; `ends` says which ends belong to the range."""
+
+    default: float
+    low: float = -math.inf
+    high: float = math.inf
+    ends: str = "[]"
+
+    def check(self, name: str, value):
+        """Return the value. Raises ValueError unless it fits."""
+        whole = isinstance(self.default, int)
+        fits = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+        fits = fits and math.isfinite(value)
+        fits = fits and (self.low <= value if self.ends[0] == "[" else self.low < value)
+        if not fits or not (value <= self.high if self.ends[1] == "]" else value < self.high):
+            ends = (
+                "(" if self.low == -math.inf else self.ends[0],
+                ")" if self.high == math.inf else self.ends[1],
+            )
+            interval = f"{ends[0]}{self.low}, {self.high}{ends[1]}"
+            raise ValueError(f"{name} must be a {'whole ' * whole}number in {interval}, got {value!r}")
+        return value
+
+
+class Pair(Number):
+    """A (start, end) pair of such numbers; a single number stands for a constant."""
+
+    def check(self, name: str, value) -> tuple[float, float]:
+        """Return the value as a pair of floats. Raises ValueError unless both fit."""
+        pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
+        if len(pair) != 2:
+            raise ValueError(f"{name} must be a (start, end) pair of numbers or one number, got {value!r}")
+        start, end = (super(Pair, self).check(name, one) for one in pair)
+        return (float(start), float(end))
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of a few values."""
+
+    default: str | bool
+    options: tuple
+
+    def check(self, name: str, value):
+        """Return the value. Raises ValueError with the options unless it is one of them."""
+        if type(value) is not type(self.default) or value not in self.options:
+            raise ValueError(f"unknown {name} {value!r}: use one of {', '.join(map(str, self.options))}")
+        return value

@@ -1,10 +1,11 @@
-"""What a method is shown with: its colour and line in figures, its controls in the loss lab."""
+"""What a method is shown with: colour and line in figures, controls in the loss lab, its published numbers."""
 
 from __future__ import annotations
 
 import math
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from numbers import Real
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ class Options(NamedTuple):
     options: tuple = ()
 
 
-_USUAL = {
+USUAL = {  # of the papers' losses, by hyperparameter
     "w": Slider("slope w of k̂", -20, 20, 0.1),
     "b": Slider("offset b of k̂", -15, 15, 0.1),
     "mu": Slider("centre μ of v", -0.5, 1.5, 0.01),
@@ -65,13 +66,11 @@ _USUAL = {
     "expected_positives": Slider("positives an image k", 1, 9, 0.1, value=1.5),  # of digits
     "delta": Slider("share δ an epoch", 0, 0.1, 0.001),
     "warmup": Slider("warm-up epochs", 1, 9, 1),
+    "log_floor": Options(
+        "logarithms", (("exact", 0.0), ("+ 1e-7, as published", 1e-7), ("+ 1e-5, as published", 1e-5))
+    ),
     "base": Options("base loss", ("bce", "focal", "asl", "focal_margin")),
 }
-
-
-def usual(*names: str) -> dict[str, Slider | Options]:
-    """Return the controls of hyperparameters that several methods have."""
-    return {name: _USUAL[name] for name in names}
 
 
 def derived(name: str, default, required: bool = False) -> Slider | Options | None:
@@ -88,3 +87,38 @@ def derived(name: str, default, required: bool = False) -> Slider | Options | No
     high = 2 * max(map(abs, ends)) or (10 if whole else 1)
     step = 1 if whole else 10.0 ** (math.floor(math.log10(high)) - 2)
     return Slider(name, -high if min(ends) < 0 else 0, high, step, value)
+
+
+DATASETS = ("voc2012", "coco2014", "nuswide", "cub200")
+
+
+@dataclass(frozen=True)
+class Published:
+    """The values a paper gives for a method: `params` by data set, with the `source` they are from.
+
+    `training` holds, by data set, what the same source says of epochs, batch size and learning rate.
+    """
+
+    source: str
+    params: dict[str, dict]
+    training: dict[str, dict]
+
+
+def published(source: str, training: dict | None = None, **params) -> Published:
+    """Return the published values of a method.
+
+    Args:
+        source: paper and table.
+        training: epochs, batch size, learning rate; ten epochs, as EM, LASD and Cole et al. train, if not given.
+        params: hyperparameters. A list has a value for each of `DATASETS`, None for one that the source leaves out;
+            anything else holds for all of them.
+    """
+    return Published(
+        source, _by_dataset(params), _by_dataset({"epochs": 10} if training is None else training)
+    )
+
+
+def _by_dataset(columns: dict) -> dict[str, dict]:
+    of = lambda value, n: value[n] if isinstance(value, list) else value  # noqa: E731
+    rows = {d: {name: of(value, n) for name, value in columns.items()} for n, d in enumerate(DATASETS)}
+    return {d: row for d, row in rows.items() if None not in row.values()}

@@ -7,10 +7,8 @@ from typing import ClassVar
 
 from spml_core import losses
 from spml_core.methods import latex
-from spml_core.methods.base import Method, Step
-from spml_core.methods.display import BLUE, Options, usual
-from spml_core.methods.parameters import OneOf, Pair
-from spml_core.methods.presets import published
+from spml_core.methods.base import Method, OneOf, Pair, Step
+from spml_core.methods.display import BLUE, Options, published
 from spml_core.methods.registry import register
 
 SCHEDULES = ("code", "paper")
@@ -58,7 +56,6 @@ class GR(Method):
         q3=[1.0, 1.0, 1.0, 1.5],
     )
     controls: ClassVar = {
-        **usual("w", "b", "mu", "sigma", "q1", "q2", "q3"),
         "schedule": Options("schedule", SCHEDULES),
         "expected_positives": None,  # of the start of b
     }
@@ -103,7 +100,7 @@ class GR(Method):
         return partial(self.loss, **self.constants() | self.at(step) | {"q3": self.q3_at(step)})
 
     def equation(self, step):
-        return latex.gr(self, **self.at(step), q3=self.q3_at(step))
+        return latex.fill(latex.GR, self.hyperparameters | self.at(step) | {"q3": self.q3_at(step)})
 
     def remark(self, step):
         if self.hyperparameters["schedule"] != "code":

@@ -1,7 +1,5 @@
 """Large Loss: reject or correct the unobserved labels of the largest loss."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import ClassVar
 
@@ -10,11 +8,9 @@ import torch
 from spml_core import losses
 from spml_core.losses.pseudo import count_of
 from spml_core.methods import latex
-from spml_core.methods.base import Method, Step
-from spml_core.methods.display import ORANGE, usual
+from spml_core.methods.base import Method, Number, Step
+from spml_core.methods.display import ORANGE, published
 from spml_core.methods.memory import Memory
-from spml_core.methods.parameters import Number
-from spml_core.methods.presets import published
 from spml_core.methods.registry import register
 
 KIM = "Kim et al., CVPR 2022 (share of all labels: {} %)"
@@ -24,7 +20,6 @@ class _Growing(Method):
     """k = ceil(N C (epoch - 1) delta), 0 in the first epoch."""
 
     clocked = batchwise = True
-    controls = usual("delta")
 
     def count(self, logits: torch.Tensor, step: Step) -> int:
         return count_of(self.hyperparameters["delta"], logits.numel() * (step.epoch - 1))
@@ -51,8 +46,7 @@ class LLR(_Growing):
     label, color, line = "LL-R", ORANGE, "--"
     presets = published(KIM.format(0.5), delta=0.005)
 
-    def equation(self, step):
-        return latex.largest(self, step.epoch - 1, "0")
+    equation = latex.largest("delta * (epoch - 1)", "0")
 
 
 @register("ll_ct")
@@ -72,8 +66,7 @@ class LLCt(_Growing):
     label, color, line = "LL-Ct", ORANGE, ":"
     presets = published(KIM.format(0.2), delta=0.002)
 
-    def equation(self, step):
-        return latex.largest(self, step.epoch - 1, latex.cross_entropy(self)["observed"])
+    equation = latex.largest("delta * (epoch - 1)", r"-\log p")
 
 
 @register("ll_cp")
@@ -97,7 +90,6 @@ class LLCp(Memory):
     clocked = batchwise = True
     label, color, line = "LL-Cp", ORANGE, "-."
     presets = published(KIM.format(0.1), delta=0.001)
-    controls = usual("delta")
 
     def label_loss(self, step):
         return partial(_corrected_an, corrected=self.kept("corrected", step))
@@ -109,9 +101,7 @@ class LLCp(Memory):
             k = count_of(self.hyperparameters["delta"], logits.numel())
             self.corrected[index] = corrected | losses.large_losses(logits, labels, k=k)
 
-    def equation(self, step):
-        fate = latex.cross_entropy(self)["observed"] + r"\ \mathrm{for\ good}"
-        return latex.largest(self, 1, fate)
+    equation = latex.largest("delta", r"-\log p\ \mathrm{for\ good}")
 
 
 def _corrected_an(logits, observed, corrected, reduction="mean"):

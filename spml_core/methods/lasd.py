@@ -1,17 +1,12 @@
 """LASD: a loss on one view of an image and its consistency over three."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import ClassVar
 
 from spml_core import losses
 from spml_core.methods import latex
-from spml_core.methods.base import Method
-from spml_core.methods.display import WINE, Slider, usual
-from spml_core.methods.latex import number
-from spml_core.methods.parameters import Number
-from spml_core.methods.presets import published
+from spml_core.methods.base import Method, Number
+from spml_core.methods.display import WINE, Slider, published
 from spml_core.methods.registry import register
 
 
@@ -50,7 +45,6 @@ class LASD(Method):
         expected_positives=[1.46, 2.94, 1.89, 31.4],
     )
     controls: ClassVar = {
-        **usual("tau", "gamma_pos", "gamma_neg", "expected_positives"),
         "lambda_plus": Slider("weight λ₊", 0, 1, 0.01),
         "alpha": None,
     }
@@ -73,11 +67,10 @@ class LASD(Method):
         return loss + self.hyperparameters["alpha"] * losses.consistency(logits)
 
     def equation(self, step):
-        h, tau = self.hyperparameters, number(self.hyperparameters["tau"])
-        plus, minus = number(h["lambda_plus"]), f"{self.lambda_minus:.3g}"
-        return {
+        texts = {
             "observed": "L_+",
-            "missing": rf"{plus}\,[p>{tau}]\,L_+ + {minus}\,[p\leq {tau}]\,L_-",
-            "L_+": latex.margin(h["gamma_pos"], 0.0),
-            "L_-": latex.focal_negative(h["gamma_neg"]),
+            "missing": r"«lambda_plus»\,[p>«tau»]\,L_+ + «lambda_minus»\,[p\leq «tau»]\,L_-",
+            "L_+": r"-(1-p)^{«gamma_pos»}\,\log p",
+            "L_-": r"-p^{«gamma_neg»}\,\log(1-p)",
         }
+        return latex.fill(texts, self.hyperparameters | {"lambda_minus": self.lambda_minus})

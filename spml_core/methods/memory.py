@@ -1,7 +1,5 @@
 """What a method needs to remember about each training example."""
 
-from __future__ import annotations
-
 from numbers import Integral
 from typing import ClassVar
 

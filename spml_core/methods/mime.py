@@ -1,18 +1,14 @@
 """MIME: a latent variable for each class, held near a standard normal, and labels that become positive for good."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch
 
 from spml_core import losses
 from spml_core.methods import latex
-from spml_core.methods.base import Auxiliary
-from spml_core.methods.display import SKY, Slider, usual
+from spml_core.methods.base import Auxiliary, Number
+from spml_core.methods.display import SKY, Slider, published
 from spml_core.methods.memory import Recording
-from spml_core.methods.parameters import Number
-from spml_core.methods.presets import published
 from spml_core.methods.registry import register
 
 
@@ -50,10 +46,14 @@ class MIME(Auxiliary, Recording):
     )  # fmt: skip
     label, color, line = "MIME", SKY, "-."
     controls: ClassVar = {
-        **usual("warmup"),
         "beta": None,
         "threshold": Slider("threshold on p", 0.5, 0.99, 0.01),
     }
+
+    equation = latex.equation(**{
+        r"\mathrm{relabelled}": r"\mathrm{as\ observed\ once}\ p>«threshold»\ "
+        r"\mathrm{in\ an\ epoch\ from\ «warmup + 1»\ on}"
+    })  # fmt: skip
 
     @torch.no_grad()
     def begin(self, step):
@@ -70,10 +70,3 @@ class MIME(Auxiliary, Recording):
         loss = super().forward(logits, observed, step)
         divergence = self.auxiliary()
         return loss if divergence is None else loss + self.hyperparameters["beta"] * divergence
-
-    def equation(self, step):
-        threshold, first = self.hyperparameters["threshold"], self.hyperparameters["warmup"] + 1
-        once = rf"\mathrm{{as\ observed\ once}}\ p>{latex.number(threshold)}"
-        return latex.cross_entropy(self) | {
-            r"\mathrm{relabelled}": rf"{once}\ \mathrm{{in\ an\ epoch\ from\ {first}\ on}}"
-        }

@@ -1,7 +1,5 @@
 """Pseudo-labels that are decided once an epoch, or once a training, from recorded predictions."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import partial
@@ -13,10 +11,9 @@ from spml_core import losses
 from spml_core.losses.common import prepare
 from spml_core.losses.pseudo import lowest
 from spml_core.methods import latex
-from spml_core.methods.display import BROWN, GREEN, GREY, Options, Slider, usual
+from spml_core.methods.base import Number, OneOf
+from spml_core.methods.display import BROWN, GREEN, GREY, Options, Slider, published
 from spml_core.methods.memory import Memory, Recording
-from spml_core.methods.parameters import Number, OneOf
-from spml_core.methods.presets import published
 from spml_core.methods.registry import register
 
 
@@ -64,12 +61,15 @@ class EMAPL(Recording):
         warmup=[5, 5, 4, 3],
     )
     controls: ClassVar = {
-        **usual("alpha", "warmup"),
         "beta": Slider("weight β of pseudo-labels", 0, 1, 0.01),
         "theta": Slider("final share θ of negatives", 0.01, 1, 0.01),
         "positive": Slider("final share of positives", 0, 1, 0.01),
         "soft": Options("pseudo-labels", (("soft", True), ("hard", False))),
     }
+    equation = latex.equation(
+        rf"«alpha»\,{latex.ENTROPY}",
+        **{r"\mathrm{pseudo-label}\ s": r"-«beta»\,(s\,\log p + (1-s)\,\log(1-p))"},
+    )
 
     def __init__(self, num_classes, num_examples=None, **hyperparameters):
         super().__init__(num_classes, num_examples, **hyperparameters)
@@ -88,15 +88,6 @@ class EMAPL(Recording):
         if self.hyperparameters["positive"]:
             pseudo = pseudo + self.kept("pseudo_positive", step)  # no label is both
         return partial(self.loss, pseudo_negative=pseudo, **self.constants())
-
-    def equation(self, step):
-        plain, floor = latex.cross_entropy(self), self.hyperparameters["log_floor"]
-        both = rf"s\,{latex.log('p', floor)} + (1-s)\,{latex.log('1-p', floor)}"
-        return {
-            "observed": plain["observed"],
-            "missing": latex.entropy(self, ""),
-            r"\mathrm{pseudo-label}\ s": f"-{latex.number(self.hyperparameters['beta'])}\\,({both})",
-        }
 
     @torch.no_grad()
     def begin(self, step):
@@ -151,9 +142,9 @@ class EN(Memory):
     label, color, line = "EN", GREY, "--"
     requires = ("expected_positives",)
     controls: ClassVar = {
-        **usual("expected_positives", "warmup"),
         "decay": Slider("decay of the average", 0, 0.99, 0.01),
     }
+    equation = latex.equation(r"-\log(1-p)\ \mathrm{among\ the\ least\ likely};\ 0\ \mathrm{else}")
 
     def __init__(self, num_classes, num_examples=None, **hyperparameters):
         super().__init__(num_classes, num_examples, **hyperparameters)
@@ -162,11 +153,6 @@ class EN(Memory):
 
     def label_loss(self, step):
         return partial(self.loss, negative=self.kept("negative", step), **self.constants())
-
-    def equation(self, step):
-        plain = latex.cross_entropy(self)
-        missing = rf"{plain['missing']}\ \mathrm{{among\ the\ least\ likely}};\ 0\ \mathrm{{else}}"
-        return plain | {"missing": missing}
 
     @torch.no_grad()
     def begin(self, step):
@@ -213,7 +199,6 @@ class PseudoLabel(Recording):
     clocked = True
     label, color, line = "Pseudo-label", BROWN, ":"
     controls: ClassVar = {
-        **usual("base"),
         "tau": Slider("threshold τ on p", 0.01, 0.99, 0.01),
         "first": Slider("share of stage one", 0.05, 0.95, 0.05),
         "log_floor": None,  # of one of the four bases
@@ -236,7 +221,6 @@ class PseudoLabel(Recording):
         return partial(self.loss, pseudo_positive=self.kept("pseudo_positive", step), **self.constants())
 
     def equation(self, step):
-        tau = latex.number(self.hyperparameters["tau"])
-        relabelled = rf"\mathrm{{as\ observed\ where}}\ p>{tau}\ \mathrm{{at\ the\ end\ of\ stage\ one}}"
-        plain = latex.base(self.hyperparameters["base"], self.hyperparameters["log_floor"])
-        return plain | {r"\mathrm{relabelled}": relabelled}
+        relabelled = r"\mathrm{as\ observed\ where}\ p>«tau»\ \mathrm{at\ the\ end\ of\ stage\ one}"
+        texts = latex.BASES[self.hyperparameters["base"]] | {r"\mathrm{relabelled}": relabelled}
+        return latex.fill(texts, self.hyperparameters)

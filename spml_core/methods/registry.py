@@ -1,6 +1,4 @@
-"""The names of the methods: `register` a class, `build` a method."""
-
-from __future__ import annotations
+"""The names of the methods: `register` a class, `build` a method, by its published hyperparameters (`preset`)."""
 
 import inspect
 from collections.abc import Callable
@@ -9,7 +7,7 @@ import torch
 
 from spml_core import words
 from spml_core.methods.base import Method, Step
-from spml_core.methods.display import free_look
+from spml_core.methods.display import Published, free_look
 
 _REGISTRY: dict[str, type[Method]] = {}
 
@@ -104,6 +102,42 @@ def build(name: str, num_classes: int, num_examples: int | None = None, **params
 def defaults(name: str) -> dict:
     """Return the hyperparameters of a method with their default values."""
     return get(name).defaults()
+
+
+def preset(method: str, dataset: str) -> dict:
+    """Return published hyperparameters of a method on a data set, by our names: `build(method, ..., **preset(...))`.
+
+    Args:
+        method: a registered name.
+        dataset: one of `DATASETS`.
+
+    Raises:
+        ValueError: there is none for this pair; lists what there is.
+    """
+    return dict(_published(method, dataset).params[dataset])
+
+
+def preset_source(method: str, dataset: str) -> str:
+    """Return where `preset(method, dataset)` is from. Raises ValueError like `preset`."""
+    return _published(method, dataset).source
+
+
+def preset_training(method: str, dataset: str) -> dict:
+    """Return epochs, batch size and learning rate of the same source, as far as it gives them. Raises likewise."""
+    return dict(_published(method, dataset).training[dataset])
+
+
+def _published(method: str, dataset: str) -> Published:
+    found = get(method).presets
+    if found is None:
+        having = ", ".join(name for name in names() if get(name).presets)
+        raise ValueError(f"no published hyperparameters for method {method!r}; there are some for {having}")
+    if dataset not in found.params:
+        raise ValueError(
+            f"no published hyperparameters for method {method!r} on {dataset!r}; there are some on "
+            f"{', '.join(found.params)}"
+        )
+    return found
 
 
 def _full_name(cls: type) -> str:

@@ -1,15 +1,11 @@
 """Assume negative with a penalty on the model's weights."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from spml_core import losses
 from spml_core.methods import latex
-from spml_core.methods.base import Method
-from spml_core.methods.display import PURPLE
-from spml_core.methods.parameters import Number
-from spml_core.methods.presets import published
+from spml_core.methods.base import Method, Number
+from spml_core.methods.display import PURPLE, published
 from spml_core.methods.registry import register
 
 
@@ -51,7 +47,7 @@ class L1R(_Regularised):
     power = 1
     label, color, line = "L1R", PURPLE, "--"
     presets = published("EM App. B.2, 2", strength=[1e-6, 1e-7, 1e-7, 1e-9])
-    equation = latex.cross_entropy
+    equation = latex.equation()
 
 
 @register("l2r")
@@ -70,4 +66,4 @@ class L2R(_Regularised):
     power = 2
     label, color, line = "L2R", PURPLE, ":"
     presets = published("EM App. B.2, 2", strength=[1e-6, 1e-7, 1e-6, 1e-8])
-    equation = latex.cross_entropy
+    equation = latex.equation()

@@ -1,7 +1,5 @@
 """ROLE: a table of label estimates, learned beside the model."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 
@@ -9,10 +7,9 @@ import torch
 from torch import nn
 
 from spml_core import losses
-from spml_core.methods.display import PINK
+from spml_core.methods.base import Number
+from spml_core.methods.display import PINK, published
 from spml_core.methods.memory import Memory
-from spml_core.methods.parameters import Number
-from spml_core.methods.presets import published
 from spml_core.methods.registry import register
 
 

@@ -1,15 +1,12 @@
 """SMILE: an encoder of images and their neighbours enhances the labels, and the classifier follows it."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch
 
 from spml_core import losses
-from spml_core.methods.base import Auxiliary
+from spml_core.methods.base import Auxiliary, Number
 from spml_core.methods.display import GREY, LINES
-from spml_core.methods.parameters import Number
 from spml_core.methods.registry import register
 
 # The divergence of Beta(d, 1 - d) grows as 1 / d, its gradient as 1 / d^2: the logit of d is held within these ends.

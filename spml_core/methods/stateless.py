@@ -5,11 +5,8 @@ from typing import ClassVar
 
 from spml_core import losses
 from spml_core.methods import display, latex
-from spml_core.methods.base import LossMethod, Method
-from spml_core.methods.display import Options, Slider, usual
-from spml_core.methods.latex import number
-from spml_core.methods.parameters import Number
-from spml_core.methods.presets import published
+from spml_core.methods.base import LossMethod, Method, Number
+from spml_core.methods.display import Options, Slider, published
 from spml_core.methods.registry import register
 
 HILL = (
@@ -24,7 +21,7 @@ class BCE(LossMethod):
     loss = staticmethod(losses.bce)
     observes = (-1, -1)
     label, color, line = "BCE (full labels)", display.BLACK, "-"
-    equation = latex.cross_entropy
+    equation = latex.equation()
 
 
 @register("iun")
@@ -34,9 +31,7 @@ class IUN(LossMethod):
     loss = staticmethod(losses.iun)
     observes = (1, -1)
     label, color, line = "IUN", display.BLACK, ":"
-
-    def equation(self, step):
-        return latex.cross_entropy(self) | {"missing": "0"}
+    equation = latex.equation("0")
 
 
 @register("iu")
@@ -58,7 +53,7 @@ class AN(LossMethod):
 
     loss = staticmethod(losses.an)
     label, color, line = "AN", display.VERMILION, "-"
-    equation = latex.cross_entropy
+    equation = latex.equation()
 
 
 @register("an_ls")
@@ -68,14 +63,10 @@ class ANLS(LossMethod):
     loss = staticmethod(losses.an_ls)
     label, color, line = "AN-LS", display.VERMILION, "--"
     presets = published("EM App. B.2, 3", smoothing=0.1)
-    controls = usual("smoothing")
-
-    def equation(self, step):
-        h = self.hyperparameters
-        return {
-            "observed": latex.smoothed("p", "1-p", h["smoothing"], h["log_floor"]),
-            "missing": latex.smoothed("1-p", "p", h["smoothing"], h["log_floor"]),
-        }
+    equation = latex.equation(
+        r"-«1 - smoothing»\,\log(1-p) - «smoothing»\,\log p",
+        r"-«1 - smoothing»\,\log p - «smoothing»\,\log(1-p)",
+    )
 
 
 @register("n_ls")
@@ -85,12 +76,7 @@ class NLS(LossMethod):
     loss = staticmethod(losses.n_ls)
     label, color, line = "N-LS", display.VERMILION, ":"
     presets = published("EM App. B.2, 3", smoothing=[0.3, 0.1, 0.1, 0.1])
-    controls = usual("smoothing")
-
-    def equation(self, step):
-        h = self.hyperparameters
-        missing = latex.smoothed("1-p", "p", h["smoothing"], h["log_floor"])
-        return latex.cross_entropy(self) | {"missing": missing}
+    equation = latex.equation(r"-«1 - smoothing»\,\log(1-p) - «smoothing»\,\log p")
 
 
 @register("wan")
@@ -99,11 +85,7 @@ class WAN(LossMethod):
 
     loss = staticmethod(losses.wan)
     label, color, line = "WAN", display.PURPLE, "-"
-
-    def equation(self, step):
-        h = self.hyperparameters
-        weight = rf"\frac{{1}}{{{self.num_classes - 1}}}" if h["weight"] is None else number(h["weight"])
-        return latex.cross_entropy(self) | {"missing": rf"-{weight}\,{latex.log('1-p', h['log_floor'])}"}
+    equation = latex.equation(r"-«1 / (C - 1) if weight is None else weight»\,\log(1-p)")
 
 
 @register("dw")
@@ -113,7 +95,6 @@ class DW(LossMethod):
     loss = staticmethod(losses.dw)
     label, color, line = "DW", display.VERMILION, "-."
     presets = published("EM App. B.2, 1", weight=[0.1, 0.1, 0.1, 0.02])
-    controls = usual("weight")
     equation = WAN.equation
 
 
@@ -124,10 +105,7 @@ class EM(LossMethod):
     loss = staticmethod(losses.em)
     label, color, line = "EM", display.GREEN, "-"
     presets = published("EM Table 6", alpha=[0.2, 0.1, 0.1, 0.01])
-    controls = usual("alpha")
-
-    def equation(self, step):
-        return latex.cross_entropy(self) | {"missing": latex.entropy(self, "")}
+    equation = latex.equation(rf"«alpha»\,{latex.ENTROPY}")
 
 
 @register("ent_min")
@@ -141,10 +119,7 @@ class EntMin(LossMethod):
     loss = staticmethod(losses.ent_min)
     label, color, line = "EntMin", display.GREEN, ":"
     presets = published("EM App. B.2, 4", alpha=[0.01, 0.9, 0.4, 0.4])
-    controls = usual("alpha")
-
-    def equation(self, step):
-        return latex.cross_entropy(self) | {"missing": latex.entropy(self, "-")}
+    equation = latex.equation(rf"-«alpha»\,{latex.ENTROPY}")
 
 
 @register("epr")
@@ -155,14 +130,12 @@ class EPR(LossMethod):
     label, color, line = "EPR", display.PINK, ":"
     requires = ("expected_positives",)
     presets = published("Cole et al., CVPR 2021 (k)", expected_positives=[1.5, 2.9, 1.9, 31.4])
-    controls = usual("expected_positives", "weight")
     batchwise = True
-
-    def equation(self, step):
-        k, weight = number(self.hyperparameters["expected_positives"]), number(self.hyperparameters["weight"])
-        batch = rf"{weight}\left(\frac{{\overline{{\sum_c p_c}} - {k}}}{{{self.num_classes}}}\right)^2"
-        observed = latex.cross_entropy(self)["observed"]
-        return {"observed": f"{observed} + R", "missing": "R", "R": batch}
+    equation = latex.equation(
+        "R",
+        r"-\log p + R",
+        R=r"«weight»\,\left(\frac{\overline{\sum_c p_c} - «expected_positives»}{«C»}\right)^2",
+    )
 
 
 @register("pr")
@@ -203,15 +176,10 @@ class Focal(LossMethod):
     loss = staticmethod(losses.focal)
     label, color, line = "Focal", display.GREY, "-"
     presets = published("EM App. B.2, 5", gamma=2.0, alpha=0.75)
-    controls = usual("gamma")
-
-    def equation(self, step):
-        h = self.hyperparameters
-        plain = latex.with_margin(h["gamma"], 0.0, latex.focal_negative(h["gamma"]))
-        if h["alpha"] is None:
-            return plain
-        weights = {"observed": h["alpha"], "missing": 1 - h["alpha"]}
-        return {kind: rf"{number(weight)}\cdot({plain[kind]})" for kind, weight in weights.items()}
+    equation = latex.equation(
+        r"-«1 if alpha is None else 1 - alpha»\,p^{«gamma»}\,\log(1-p)",
+        r"-«1 if alpha is None else alpha»\,(1-p)^{«gamma»}\,\log p",
+    )
 
 
 @register("asl")
@@ -224,13 +192,11 @@ class ASL(LossMethod):
         "EM App. B.2, 6", gamma_pos=0.0, gamma_neg=[2.0, 2.0, 2.0, 1.0], margin=[0.2, 0.2, 0.2, 0.0]
     )
     controls: ClassVar = {
-        **usual("gamma_pos", "gamma_neg"),
         "margin": Slider("margin m on p", 0, 1, 0.01),
     }
-
-    def equation(self, step):
-        h = self.hyperparameters
-        return latex.asl(h["gamma_pos"], h["gamma_neg"], h["margin"])
+    equation = latex.equation(
+        r"-p_m^{«gamma_neg»}\,\log(1-p_m)", r"-(1-p)^{«gamma_pos»}\,\log p", p_m=r"\max(p - «margin», 0)"
+    )
 
 
 @register("asl_ps")
@@ -250,11 +216,7 @@ class Hill(LossMethod):
     loss = staticmethod(losses.hill)
     label, color, line = "Hill", display.ORANGE, "-"
     presets = published(HILL.format("lambda, m, gamma"), {}, lam=1.5, margin=1.0, gamma=2.0)
-    controls = usual("lam", "margin", "gamma")
-
-    def equation(self, step):
-        h = self.hyperparameters
-        return latex.with_margin(h["gamma"], h["margin"], latex.hill(h["lam"]))
+    equation = latex.equation(**latex.FOCAL_MARGIN | {"missing": latex.HILL})
 
 
 @register("focal_margin")
@@ -263,12 +225,9 @@ class FocalMargin(LossMethod):
 
     loss = staticmethod(losses.focal_margin)
     label, color, line, whole = "Focal margin", display.GREY, ":", False
-    controls = usual("margin", "gamma")
-
-    def equation(self, step):
-        h = self.hyperparameters
-        negative = h["gamma"] if h["gamma_neg"] is None else h["gamma_neg"]
-        return latex.with_margin(h["gamma"], h["margin"], latex.focal_negative(negative))
+    equation = latex.equation(
+        **latex.FOCAL_MARGIN | {"missing": r"-p^{«gamma if gamma_neg is None else gamma_neg»}\,\log(1-p)"}
+    )
 
 
 @register("mse")
@@ -277,9 +236,7 @@ class MSE(LossMethod):
 
     loss = staticmethod(losses.mse)
     label, color, line, whole = "MSE", display.PINK, "-", False
-
-    def equation(self, step):
-        return latex.cross_entropy(self) | {"missing": "p^2"}
+    equation = latex.equation("p^2")
 
 
 class _Correcting(Method):
@@ -304,11 +261,12 @@ class SPLC(_Correcting):
     loss = staticmethod(losses.splc)
     label, color, line = "SPLC", display.BROWN, "--"
     presets = published(HILL.format("tau"), {}, tau=0.6)
-    controls = usual("tau", "base")
 
     def equation(self, step):
-        plain = latex.base(self.hyperparameters["base"])
-        return plain | latex.corrected(self, plain["observed"], plain["missing"], self.corrects(step))
+        texts = dict(latex.BASES[self.hyperparameters["base"]])
+        if self.corrects(step):
+            texts["missing"] = latex.corrected(texts["observed"], texts["missing"])
+        return latex.fill(texts, self.hyperparameters)
 
 
 @register("fm_splc")
@@ -319,14 +277,14 @@ class FMSPLC(_Correcting):
     label, color, line = "FM+SPLC", display.BROWN, "-"
     presets = published(HILL.format("tau, m, gamma"), {}, tau=0.6, margin=1.0, gamma=2.0)
     controls: ClassVar = {
-        **usual("tau", "margin", "gamma", "lam"),
         "negative": Options("loss of negatives", ("focal", "hill")),
         "shift_corrected": Options("margin on corrected", (("no", False), ("yes", True))),
     }
 
     def equation(self, step):
-        h = self.hyperparameters
-        negative = latex.hill(h["lam"]) if h["negative"] == "hill" else latex.focal_negative(h["gamma"])
-        plain = latex.with_margin(h["gamma"], h["margin"], negative)
-        positive = plain["observed"] if h["shift_corrected"] else latex.margin(h["gamma"], 0.0)
-        return plain | latex.corrected(self, positive, negative, self.corrects(step))
+        h, texts = self.hyperparameters, latex.FOCAL_MARGIN
+        positive = texts["observed"] if h["shift_corrected"] else latex.FOCAL
+        missing = latex.HILL if h["negative"] == "hill" else latex.FOCAL_NEGATIVE
+        if self.corrects(step):
+            missing = latex.corrected(positive, missing)
+        return latex.fill(texts | {"missing": missing}, h)

@@ -1,7 +1,5 @@
 """GR with k and v learned by gradient descent, the ablation of its Table 3."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import ClassVar
@@ -11,9 +9,8 @@ from torch import nn
 
 from spml_core import losses
 from spml_core.methods import latex
-from spml_core.methods.base import Method
-from spml_core.methods.display import BLUE, usual
-from spml_core.methods.parameters import Number
+from spml_core.methods.base import Method, Number
+from spml_core.methods.display import BLUE
 from spml_core.methods.registry import register
 
 
@@ -44,7 +41,7 @@ class GRTrainable(Method):
         "sgd_lr": Number(0.1, 0, ends="(]"),
     }
     label, color, line, whole = "GR, trainable", BLUE, "--", False
-    controls: ClassVar = {**usual("w", "b", "mu", "sigma", "q1", "q2", "q3"), "sgd_lr": None}
+    controls: ClassVar = {"sgd_lr": None}
 
     def __init__(self, num_classes, num_examples=None, **hyperparameters):
         super().__init__(num_classes, num_examples, **hyperparameters)
@@ -63,5 +60,4 @@ class GRTrainable(Method):
         return partial(self.loss, **self.constants() | learned)
 
     def equation(self, step):
-        h = self.hyperparameters
-        return latex.gr(self, h["w"], h["b"], h["mu"], h["sigma"], h["q3"])
+        return latex.fill(latex.GR, self.hyperparameters)

@@ -1,7 +1,5 @@
 """GR's frame as a method: k, v and three terms, each chosen by name."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import ClassVar
 
@@ -17,39 +15,48 @@ from spml_core.losses.terms import (
     squared_error,
 )
 from spml_core.methods import latex
-from spml_core.methods.base import Method
-from spml_core.methods.display import WINE, Options, Slider, usual
-from spml_core.methods.latex import number
-from spml_core.methods.parameters import Number, OneOf
+from spml_core.methods.base import Method, Number, OneOf
+from spml_core.methods.display import WINE, Options, Slider
 from spml_core.methods.registry import register
 
 
 def _claimed_true(q: str) -> dict[str, tuple[str, ...]]:
     return {
-        "cross_entropy": ("cross-entropy",),
-        "robust": ("robust, exponent q", q),
-        "focal": ("focal, with margin", "margin", "gamma"),
-        "squared": ("squared error",),
+        "cross_entropy": ("cross-entropy", r"-\log p"),
+        "robust": ("robust, exponent q", latex.ROBUST.replace("q", q), q),
+        "focal": ("focal, with margin", latex.FOCAL_MARGIN["observed"], "margin", "gamma"),
+        "squared": ("squared error", "(1-p)^2"),
     }
 
 
-_ENTROPY = {"entropy": ("negative entropy",)}
-# part: what it may be, in words, with the numbers that it then has
+_ENTROPY = {"entropy": ("negative entropy", latex.ENTROPY)}
+# part: what it may be, in words and in LaTeX, with the numbers that it then has
 PARTS = {
     "k_hat": {
-        "zero": ("zero",),
-        "logistic": ("logistic: sigmoid(w p + b)", "w", "b"),
-        "threshold": ("threshold: 1 where p > τ", "tau"),
-        "annotation_rate": ("GR Eq. 6: (1-a) p / (1 - a p)", "annotation_rate"),
+        "zero": ("zero", "0"),
+        "logistic": ("logistic: sigmoid(w p + b)", latex.LOGISTIC, "w", "b"),
+        "threshold": ("threshold: 1 where p > τ", "[p > «tau»]", "tau"),
+        "annotation_rate": (
+            "GR Eq. 6: (1-a) p / (1 - a p)",
+            r"\frac{(1 - «annotation_rate»)\,p}{1 - «annotation_rate»\,p}",
+            "annotation_rate",
+        ),
     },
     "v": {
-        "constant": ("constant", "weight"),
-        "gaussian": ("Gaussian in p", "mu", "sigma"),
-        "threshold": ("0 where p > τ", "weight", "tau"),
+        "constant": ("constant", "«weight»", "weight"),
+        "gaussian": ("Gaussian in p", latex.GAUSSIAN, "mu", "sigma"),
+        "threshold": ("0 where p > τ", r"«weight»\,[p \leq «tau»]", "weight", "tau"),
     },
     "l1": _claimed_true("q1"),
     "l2": _claimed_true("q2") | _ENTROPY,
-    "l3": _claimed_true("q3") | {"focal": ("focal", "gamma"), "hill": ("Hill", "lam")} | _ENTROPY,
+    "l3": {
+        "cross_entropy": ("cross-entropy", r"-\log(1-p)"),
+        "robust": ("robust, exponent q", latex.ROBUST_NEGATIVE, "q3"),
+        "focal": ("focal", latex.FOCAL_NEGATIVE, "gamma"),
+        "squared": ("squared error", "p^2"),
+        "hill": ("Hill", latex.HILL, "lam"),
+    }
+    | _ENTROPY,
 }
 WORDS = ("pseudo-label k̂", "weight v", "L₁, observed", "L₂, missing as true", "L₃, missing as false")
 DEFAULTS = ("logistic", "gaussian", "robust", "robust", "robust")
@@ -103,7 +110,6 @@ class Unified(Method):
             for part, words in zip(PARTS, WORDS, strict=True)
         },
         "annotation_rate": Slider("annotation rate a of k̂", 0, 1, 0.01),
-        **usual("w", "b", "tau", "weight", "mu", "sigma", "q1", "q2", "q3", "margin", "gamma", "lam"),
     }
 
     def label_loss(self, step):
@@ -153,39 +159,15 @@ class Unified(Method):
     @classmethod
     def applicable(cls, values):
         parts = [part for part in PARTS if part != "l2" or values["k_hat"] != "zero"]
-        numbers = [name for part in parts for name in PARTS[part][values[part]][1:]]
+        numbers = [name for part in parts for name in PARTS[part][values[part]][2:]]
         return [*parts, *dict.fromkeys(numbers)]
 
     def equation(self, step):
-        def term(n: int, claim: str, other: str, m: float) -> str:
-            return {
-                "cross_entropy": f"-{latex.log(claim.strip('()'))}",
-                "robust": latex.robust(claim, h[f"q{n}"]),
-                "focal": latex.margin(h["gamma"], m) if claim == "p" else latex.focal_negative(h["gamma"]),
-                "squared": f"{other}^2",
-                "hill": latex.hill(h["lam"]),
-                "entropy": r"p\,\log p + (1-p)\,\log(1-p)",
-            }[h[f"l{n}"]]
-
         h = self.hyperparameters
-        a, tau, weight = (number(h[name]) for name in ("annotation_rate", "tau", "weight"))
-        k = {
-            "zero": "0",
-            "logistic": latex.logistic(h["w"], h["b"]),
-            "threshold": rf"[p > {tau}]",
-            "annotation_rate": rf"\frac{{(1 - {a})\,p}}{{1 - {a}\,p}}",
-        }[h["k_hat"]]
-        v = {
-            "constant": weight,
-            "gaussian": latex.gaussian(h["mu"], h["sigma"]),
-            "threshold": rf"{weight}\,[p \leq {tau}]",
-        }[h["v"]]
-        found = {"observed": term(1, "p", "(1-p)", h["margin"])}
-        if h["l1"] == "focal" or (h["l2"] == "focal" and h["k_hat"] != "zero"):
-            found |= latex.shift(h["margin"])
+        k, v, l1, l2, l3 = (PARTS[part][h[part]][1] for part in PARTS)
+        texts = latex.GR | {"observed": l1, r"\hat k": k, "v": v, "L_2": l2, "L_3": l3}
         if h["k_hat"] == "zero":
-            found |= {"missing": r"v\,L_3", "v": v}
-        else:
-            found |= {"missing": r"v\,(\hat k\,L_2 + (1-\hat k)\,L_3)", r"\hat k": k, "v": v}
-            found["L_2"] = term(2, "p", "(1-p)", h["margin"])
-        return found | {"L_3": term(3, "(1-p)", "p", 0.0)}
+            texts = {"observed": l1, "missing": r"v\,L_3", "v": v, "L_3": l3}
+        if "margin" in self.applicable(h):
+            texts["p_m"] = latex.FOCAL_MARGIN["p_m"]
+        return latex.fill(texts, h)

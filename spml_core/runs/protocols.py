@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 
 from spml_core import words
-from spml_core.methods.presets import DATASETS, preset_training
+from spml_core.methods import DATASETS, preset_training
 
 # All papers: ResNet-50 with the ImageNet weights of torchvision, images resized to 448x448, Adam.
 _NETWORK = {"mode": "end_to_end", "backbone": "resnet50.tv_in1k", "pretrained": True, "flip": True}
@@ -68,7 +68,7 @@ def protocol(name: str, dataset: str | None = None) -> dict:
 
     Args:
         name: of `PROTOCOLS`.
-        dataset: one of `methods.presets.DATASETS`, or None for what holds for all.
+        dataset: one of `methods.DATASETS`, or None for what holds for all.
 
     Raises:
         ValueError: unknown name or data set, with the nearest ones.
