@@ -18,8 +18,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.overrides import TorchFunctionMode
 
 from spml_core.losses.common import REDUCTIONS
-from spml_core.methods.base import Step
-from spml_core.methods.registry import build, get
+from spml_core.methods.base import Method, Step
+from spml_core.methods.registry import get
 
 EPOCHS, SEEN = 10, (1, 5, 9, 10)  # of a training: how many, and those in which a method sees the batch
 SLOWEST, SHAPE = 8, (1024, 567)  # times BCE, on a large Open Images batch
@@ -46,11 +46,11 @@ def check(loss: str | Callable[..., Tensor], only: Iterable[str] | None = None) 
         loss: a registered name; or `loss(logits, observed, reduction="mean")`, as those of `spml_core.losses`.
         only: names of `CHECKS`; None = all.
     """
-    subject = OfMethod(loss) if isinstance(loss, str) else OfFunction(loss)
+    subject = Subject(loss)
     return [_finding(name, subject) for name in (CHECKS if only is None else only)]
 
 
-def _finding(name: str, subject: OfFunction | OfMethod) -> Finding:
+def _finding(name: str, subject: Subject) -> Finding:
     try:
         return Finding(name, True, CHECKS[name](subject) or "")
     except Failed as failure:
@@ -59,34 +59,20 @@ def _finding(name: str, subject: OfFunction | OfMethod) -> Finding:
         return Finding(name, False, f"{type(error).__name__}: {error}".split("\n")[0])
 
 
-class OfFunction:
-    """A loss that is a function."""
-
-    views = 1
-
-    def __init__(self, function: Callable[..., Tensor]):
-        self.function = function
-        self.reduces = _has_reduction(function)
-
-    def ready(self, logits: Tensor, observed: Tensor, images=None, classes=None):
-        """Return the loss as a function of logits, observed labels and, by keyword, the reduction."""
-        return self.function
-
-
-class OfMethod:
-    """A registered method in its last epoch, once it has seen the same batch in earlier ones.
+class Subject:
+    """A method in its last epoch, once it has seen the same batch in earlier ones; a function is a method without more.
 
     Of two views, the second has logits of half the size. Hyperparameters that it requires are 1.5.
     """
 
-    def __init__(self, name: str):
-        self.name = name
-        self.views = get(name).views
-        self.required = dict.fromkeys(get(name).requires, 1.5)
-        method, step = build(name, 5, 6, **self.required), Step(1, EPOCHS, torch.arange(6))
-        self.reduces = get(name).has_label_loss() and _has_reduction(method.label_loss(step))
+    def __init__(self, loss: str | Callable[..., Tensor]):
+        self.function = None if isinstance(loss, str) else loss
+        self.cls = (
+            get(loss) if self.function is None else type("Mine", (Method,), {"loss": staticmethod(loss)})
+        )
+        self.required = dict.fromkeys(self.cls.requires, 1.5)
 
-    def ready(self, logits: Tensor, observed: Tensor, images=None, classes=None):
+    def ready(self, logits: Tensor, observed: Tensor, images=None, classes=None) -> _Last:
         """Return the method as a function of logits, observed labels and, by keyword, the reduction.
 
         Args:
@@ -96,7 +82,7 @@ class OfMethod:
         num, width = observed.shape
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            method = build(self.name, width, num, **self.required)
+            method = self.cls(width, num, **self.required)
         if classes is not None:
             with torch.no_grad():
                 for state in [*method.parameters(), *method.buffers()]:
@@ -104,33 +90,30 @@ class OfMethod:
                         state.copy_(state[..., classes].clone())
         method.to(device)
         index = (torch.arange(num) if images is None else images).to(device)
-        steps = [Step(epoch, EPOCHS, index) for epoch in SEEN]
+        *earlier, last = (_Last(method, Step(epoch, EPOCHS, index)) for epoch in SEEN)
         if device.type != "meta":
             with torch.no_grad():
-                for step in steps[:-1]:
-                    method(_views(logits, method), observed, step)
+                for seen in earlier:
+                    seen(logits, observed)
+        return last
 
-        return _Last(method, steps[-1])
 
-
-class _Last:
+class _Last(NamedTuple):
     """A method at one step."""
 
-    def __init__(self, method, step: Step):
-        self.method, self.step = method, step
+    method: Method
+    step: Step
 
     def __call__(self, z: Tensor, y: Tensor, reduction: str | None = None) -> Tensor:
-        value = self.method(_views(z, self.method), y, self.step)
+        views = self.method.views
+        value = self.method(z if views == 1 else torch.stack([z, *[z / 2] * (views - 1)]), y, self.step)
         return value if reduction is None else self.method.label_loss(self.step)(z, y, reduction=reduction)
 
-
-def _views(z: Tensor, method) -> Tensor:
-    return z if method.views == 1 else torch.stack([z, *[z / 2] * (method.views - 1)])
-
-
-def _has_reduction(function: Callable) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return any(p.name == "reduction" or p.kind is p.VAR_KEYWORD for p in parameters)
+    def reduces(self) -> bool:
+        if not self.method.has_label_loss():
+            return False
+        parameters = inspect.signature(self.method.label_loss(self.step)).parameters.values()
+        return any(p.name == "reduction" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def _batch(num_images=6, num_classes=5, dtype=torch.float64) -> tuple[Tensor, Tensor]:
@@ -197,28 +180,26 @@ def _half_precision(subject) -> str:
     return "equal to float64 of the same logits"
 
 
-def _one_image(subject) -> None:
-    logits, observed = _batch(1)
-    _finite(subject, logits, observed)
+def _odd_batches() -> dict[str, list[tuple[Tensor, Tensor]]]:
+    """Return, by the name of a check, the batches for which a loss is finite."""
+    logits, observed = _batch()
+    many, theirs = _batch(12, 8)
+    return {
+        "one image": [_batch(1)],
+        "no positive": [(logits, torch.zeros_like(observed))],
+        "all positive": [(logits, torch.ones_like(observed))],
+        "all verified negative": [(logits, -torch.ones_like(observed))],
+        "constant logits": [(torch.full(logits.shape, value), observed) for value in (0.0, -3.0, 100.0)],
+        "ties": [((many / 3).round().float(), theirs)],
+    }
 
 
-def _filled(label: int) -> Callable:
-    def same(subject) -> None:
-        logits, observed = _batch()
-        _finite(subject, logits, torch.full_like(observed, label))
+def _finite_on(batches: list[tuple[Tensor, Tensor]]) -> Callable:
+    def finite(subject) -> None:
+        for batch in batches:
+            _finite(subject, *batch)
 
-    return same
-
-
-def _constant_logits(subject) -> None:
-    logits, observed = _batch(dtype=torch.float32)
-    for value in (0.0, -3.0, 100.0):
-        _finite(subject, torch.full_like(logits, value), observed)
-
-
-def _ties(subject) -> None:
-    logits, observed = _batch(12, 8, torch.float32)
-    _finite(subject, (logits / 3).round(), observed)
+    return finite
 
 
 def _permutation(axis: int) -> Callable:
@@ -252,8 +233,8 @@ def _reduction(subject) -> str:
     value = loss(logits, observed)
     if value.ndim:
         raise Failed(f"returns shape {tuple(value.shape)}: reduce it to a scalar, the mean over N*C")
-    if not subject.reduces:
-        if isinstance(subject, OfFunction):
+    if not loss.reduces():
+        if subject.function is not None:
             raise Failed(f"has no argument reduction, one of {', '.join(REDUCTIONS)}")
         return "a scalar; no label-by-label form"
     # A method may change its state at each call: each starts from the same.
@@ -262,7 +243,7 @@ def _reduction(subject) -> str:
         raise Failed(f'reduction="none" has shape {tuple(none.shape)}, not {tuple(logits.shape)}')
     _near('"mean" is not the mean of "none"', mean, none.mean(), 1e-5, 1e-7)
     _near('"sum" is not N*C times "mean"', total, none.numel() * mean, 1e-4, 1e-4)
-    if isinstance(subject, OfFunction):
+    if subject.function is not None:
         _near('"mean" is not the default', value, mean, 1e-6, 1e-9)
     try:
         loss(logits, observed, reduction="average")
@@ -345,7 +326,7 @@ def _speed(subject) -> str:
 
     pairs = [(seconds(loss, observed), seconds(binary_cross_entropy_with_logits, claimed)) for _ in range(8)]
     mine, its = map(min, zip(*pairs, strict=True))  # other programs only ever add
-    times = mine / its / subject.views
+    times = mine / its / subject.cls.views
     found = f"{times:.1f} times BCE at {SHAPE[0]} x {SHAPE[1]}"
     if times > SLOWEST:
         raise Failed(f"{found}, above {SLOWEST}")
@@ -354,12 +335,7 @@ def _speed(subject) -> str:
 
 CHECKS: dict[str, Callable] = {
     "extreme logits": _extreme_logits,
-    "one image": _one_image,
-    "no positive": _filled(0),
-    "all positive": _filled(1),
-    "all verified negative": _filled(-1),
-    "constant logits": _constant_logits,
-    "ties": _ties,
+    **{name: _finite_on(batches) for name, batches in _odd_batches().items()},
     "order of images": _permutation(0),
     "order of classes": _permutation(1),
     "repeated call": _repeated_call,
