@@ -10,6 +10,7 @@ import copy
 import inspect
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -66,10 +67,8 @@ class Subject:
     """
 
     def __init__(self, loss: str | Callable[..., Tensor]):
-        self.function = None if isinstance(loss, str) else loss
-        self.cls = (
-            get(loss) if self.function is None else type("Mine", (Method,), {"loss": staticmethod(loss)})
-        )
+        self.named = isinstance(loss, str)
+        self.cls = get(loss) if self.named else type("Mine", (Method,), {"loss": staticmethod(loss)})
         self.required = dict.fromkeys(self.cls.requires, 1.5)
 
     def ready(self, logits: Tensor, observed: Tensor, images=None, classes=None) -> _Last:
@@ -134,7 +133,7 @@ def _value_and_grad(subject, logits: Tensor, observed: Tensor, **order) -> tuple
     return value.detach(), grad
 
 
-def _finite(subject, logits: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+def _finite(subject, logits: Tensor, observed: Tensor) -> None:
     value, grad = _value_and_grad(subject, logits, observed)
     for name, found in (("value", value), ("gradient", grad)):
         if bad := int((~found.isfinite()).sum()):
@@ -146,7 +145,6 @@ def _finite(subject, logits: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
                 f"{str(logits.dtype).removeprefix('torch.')}: {bad} of {found.numel()} entries of the {name} "
                 f"are not finite{where}"
             )
-    return value, grad
 
 
 def _near(what: str, got: Tensor, expected: Tensor, rtol: float, atol: float) -> float:
@@ -194,27 +192,21 @@ def _odd_batches() -> dict[str, list[tuple[Tensor, Tensor]]]:
     }
 
 
-def _finite_on(batches: list[tuple[Tensor, Tensor]]) -> Callable:
-    def finite(subject) -> None:
-        for batch in batches:
-            _finite(subject, *batch)
-
-    return finite
+def _finite_on(subject, batches: list[tuple[Tensor, Tensor]]) -> None:
+    for batch in batches:
+        _finite(subject, *batch)
 
 
-def _permutation(axis: int) -> Callable:
-    def permuted(subject) -> None:
-        logits, observed = _batch()
-        value, grad = _value_and_grad(subject, logits, observed)
-        order = torch.randperm(logits.shape[axis], generator=torch.Generator().manual_seed(1))
-        moved = [t.index_select(axis, order) for t in (logits, observed)]
-        other, other_grad = _value_and_grad(subject, *moved, **{("images", "classes")[axis]: order})
-        if value.ndim:
-            value, other = value.mean(), other.mean()
-        _near("value", other, value, 1e-9, 1e-12)
-        _near("gradient", other_grad, grad.index_select(axis, order), 1e-9, 1e-12)
-
-    return permuted
+def _permutation(subject, axis: int) -> None:
+    logits, observed = _batch()
+    value, grad = _value_and_grad(subject, logits, observed)
+    order = torch.randperm(logits.shape[axis], generator=torch.Generator().manual_seed(1))
+    moved = [t.index_select(axis, order) for t in (logits, observed)]
+    other, other_grad = _value_and_grad(subject, *moved, **{("images", "classes")[axis]: order})
+    if value.ndim:
+        value, other = value.mean(), other.mean()
+    _near("value", other, value, 1e-9, 1e-12)
+    _near("gradient", other_grad, grad.index_select(axis, order), 1e-9, 1e-12)
 
 
 def _repeated_call(subject) -> None:
@@ -234,7 +226,7 @@ def _reduction(subject) -> str:
     if value.ndim:
         raise Failed(f"returns shape {tuple(value.shape)}: reduce it to a scalar, the mean over N*C")
     if not loss.reduces():
-        if subject.function is not None:
+        if not subject.named:
             raise Failed(f"has no argument reduction, one of {', '.join(REDUCTIONS)}")
         return "a scalar; no label-by-label form"
     # A method may change its state at each call: each starts from the same.
@@ -243,7 +235,7 @@ def _reduction(subject) -> str:
         raise Failed(f'reduction="none" has shape {tuple(none.shape)}, not {tuple(logits.shape)}')
     _near('"mean" is not the mean of "none"', mean, none.mean(), 1e-5, 1e-7)
     _near('"sum" is not N*C times "mean"', total, none.numel() * mean, 1e-4, 1e-4)
-    if subject.function is not None:
+    if not subject.named:
         _near('"mean" is not the default', value, mean, 1e-6, 1e-9)
     try:
         loss(logits, observed, reduction="average")
@@ -335,9 +327,9 @@ def _speed(subject) -> str:
 
 CHECKS: dict[str, Callable] = {
     "extreme logits": _extreme_logits,
-    **{name: _finite_on(batches) for name, batches in _odd_batches().items()},
-    "order of images": _permutation(0),
-    "order of classes": _permutation(1),
+    **{name: partial(_finite_on, batches=batches) for name, batches in _odd_batches().items()},
+    "order of images": partial(_permutation, axis=0),
+    "order of classes": partial(_permutation, axis=1),
     "repeated call": _repeated_call,
     "reduction": _reduction,
     "finite differences": _finite_differences,

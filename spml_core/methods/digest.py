@@ -22,11 +22,6 @@ def source_digest(name: str) -> str:
     Comments, docstrings and what is for show (`SHOWN`) do not count. Part of a run's identity, so that editing a loss
     retrains the runs of that loss and of no other.
     """
-    with _PARSING:
-        return _source_digest(name)
-
-
-def _source_digest(name: str) -> str:
     seen: dict[str, str] = {}
     queue = [cls for cls in get(name).__mro__ if issubclass(cls, Method)]
     while queue:
@@ -34,7 +29,8 @@ def _source_digest(name: str) -> str:
         key = f"{item.__module__}.{item.__qualname__}"
         if key in seen:
             continue
-        seen[key], names = _code(item)
+        with _PARSING:
+            seen[key], names = _code(item)
         # Both, since a name may be a function in the one and a module in the other.
         scopes = (vars(inspect.getmodule(item)), vars(losses))
         found = [scope.get(name) for name in names for scope in scopes]
@@ -55,10 +51,8 @@ def _code(item) -> tuple[str, frozenset[str]]:
             node.body = [part for part in node.body if not _is_shown(part)] or [ast.Pass()]
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    code = ast.unparse(tree)
-    nodes = list(ast.walk(ast.parse(code)))
-    plain = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return code, frozenset(plain | {node.attr for node in nodes if isinstance(node, ast.Attribute)})
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute)]
+    return ast.unparse(tree), frozenset(n.id if isinstance(n, ast.Name) else n.attr for n in nodes)
 
 
 def _is_shown(node: ast.stmt) -> bool:

@@ -25,10 +25,9 @@ def register(name: str) -> Callable[[type[Method]], type[Method]]:
         if known is not None and _full_name(known) != _full_name(cls):
             raise ValueError(f"method name {name!r} is taken by {_full_name(known)}: choose another")
         taken = [(other.color, other.line) for key, other in _REGISTRY.items() if key != name]
-        color, line = free_look(name, taken)
-        plain = {"label": name, "color": color, "line": line, "whole": True, "presets": None}
-        plain |= {"equation": Method.equation}
-        plain |= {"no_curve": "" if cls.has_label_loss() else "it has no `label_loss(step)`"}
+        plain = {"label": name, "whole": True, "presets": None, "equation": Method.equation}
+        plain["color"], plain["line"] = free_look(name, taken)
+        plain["no_curve"] = "" if cls.has_label_loss() else "it has no `label_loss(step)`"
         for attribute, value in plain.items():
             if attribute not in vars(cls):
                 setattr(cls, attribute, value)
