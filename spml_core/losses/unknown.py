@@ -11,15 +11,8 @@ from spml_core.losses.common import check_range, prepare, reduce, same_shape, to
 from spml_core.losses.terms import cross_entropy, soft_cross_entropy
 
 __all__ = [
-    "em",
-    "em_apl",
-    "ent_min",
-    "epr",
-    "expected_positives_penalty",
-    "gaussian_divergence",
-    "lp_norm",
-    "role",
-]
+    "em", "em_apl", "ent_min", "epr", "expected_positives_penalty", "gaussian_divergence", "lp_norm", "role",
+]  # fmt: skip
 
 
 def em(
