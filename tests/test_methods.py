@@ -262,7 +262,12 @@ EDITS = [  # file, text, its replacement, the methods whose digest changes
     # What is for show is no part of it.
     ("methods/stateless.py", '"Hill", display.ORANGE, "-"', '"Hill (2021)", display.BLACK, ":"', set()),
     ("methods/stateless.py", "alpha=[0.2, 0.1, 0.1, 0.01]", "alpha=[0.3, 0.1, 0.1, 0.01]", set()),
-    ("methods/stateless.py", '"margin": Slider("margin m on p", 0, 1', '"margin": Slider("margin", 0, 2', set()),
+    (
+        "methods/stateless.py",
+        '"margin": Slider("margin m on p", 0, 1',
+        '"margin": Slider("margin", 0, 2',
+        set(),
+    ),
     ("methods/stateless.py", '(rf"«alpha»\\,{latex.ENTROPY}")', '("0")', set()),
     (
         "methods/gr.py",

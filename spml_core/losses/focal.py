@@ -64,15 +64,14 @@ def asl(
     check_range(0, math.inf, gamma_pos=gamma_pos, gamma_neg=gamma_neg)
     check_range(0, 1, margin=margin)
     positive = y.clamp(min=0)
-    gamma = gamma_neg + (gamma_pos - gamma_neg) * positive
     if not margin:
-        return reduce(focal_term(toward(z, y), gamma), reduction)
-    log_p = log_prob(z)
+        return reduce(focal_term(toward(z, y), gamma_neg + (gamma_pos - gamma_neg) * positive), reduction)
     # A power's slope at 0 may be infinite: the clamp cuts it off far below what p - margin can resolve.
     p_m = (torch.sigmoid(z) - margin).clamp(min=torch.finfo(z.dtype).eps ** 2)
-    claim = torch.lerp(torch.log(1 - p_m), log_p, positive)
-    other = torch.lerp(torch.log(p_m), log_p - z, positive)
-    return reduce(-torch.exp(gamma * other) * claim, reduction)
+    # Squares and square roots are fast, other powers are not.
+    false = torch.log(1 - p_m) * (p_m ** (gamma_neg / 2)) ** 2
+    true = -focal_term(z, gamma_pos) if gamma_pos else log_prob(z)
+    return reduce(-torch.lerp(false, true, positive), reduction)
 
 
 def asl_ps(
