@@ -50,8 +50,9 @@ def cross_entropy(z: Tensor, log_floor: float = 0.0) -> Tensor:
 def soft_cross_entropy(z: Tensor, target: Tensor | float, log_floor: float = 0.0) -> Tensor:
     """-t log p - (1 - t) log(1 - p) for a target t in [0, 1], which may carry a gradient."""
     log_p = log_prob(z, log_floor)
-    log_not_p = log_prob(-z, log_floor) if log_floor else log_p - z
-    return -torch.lerp(log_not_p, log_p, target)
+    if log_floor:
+        return -torch.lerp(log_prob(-z, log_floor), log_p, target)
+    return (1 - target) * z - log_p  # since log(1 - p) = log p - z
 
 
 def focal_term(z: Tensor, gamma: float | Tensor) -> Tensor:
