@@ -12,6 +12,15 @@ def pytest_addoption(parser):
     parser.addoption(
         "--all-notebooks", action="store_true", help="execute every notebook in full (20 minutes)"
     )
+    parser.addoption(
+        "--all-seeds", action="store_true", help="train every method in full, on three seeds (25 minutes)"
+    )
+
+
+def pytest_collection_modifyitems(items):
+    """The longest file comes first, then those with slow tests: at the end no process is left alone with a long one."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path.name != "test_notebooks.py", item.path not in slow))
 
 
 @pytest.fixture(scope="session")

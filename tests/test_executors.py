@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections import Counter
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -350,7 +351,7 @@ def test_by_an_executor_as_here(small, tmp_path, executor):
 
 @pytest.mark.slow
 def test_a_killed_worker_loses_no_finished_epoch(small, tmp_path):
-    wanted = [small(epochs=400, seed=seed) for seed in (0, 1)]
+    wanted = [small(epochs=100, seed=seed) for seed in (0, 1)]
     with (
         executors.processes(1) as pool,
         pytest.raises(RunFailures) as raised,
@@ -358,7 +359,7 @@ def test_a_killed_worker_loses_no_finished_epoch(small, tmp_path):
 
         def kill_at_the_first_checkpoint():
             while not list(tmp_path.glob("partial/*/checkpoints/main/epoch-*.pt")):
-                pass
+                time.sleep(0.01)
             os.kill(next(iter(pool._processes)), signal.SIGKILL)
 
         with ThreadPoolExecutor(1) as other:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import tracemalloc
+from itertools import pairwise
 
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
@@ -53,10 +54,9 @@ def told(panel, kind):
 
 
 def moved(panel, slider):
-    """Move a slider fifty times; the pictures seen."""
-    steps = np.linspace(slider.min, slider.max, 50)
+    """Move a slider from end to end; the pictures seen."""
     seen = set()
-    for value in steps:
+    for value in np.linspace(slider.min, slider.max, 14):
         slider.value = type(slider.value)(value)
         seen.add(panel.picture.value)
     return seen
@@ -201,7 +201,7 @@ def test_browser_says_what_the_package_computes(root, runs):
 def test_a_threshold_of_a_browser_is_the_one_on_the_slider(runs):
     """Scores equal to it are not above it, as the browser sends them."""
     panel = run_browser(runs=[runs["an"]])
-    for step in range(0, 101, 3):
+    for step in (0, 35, 57, 69, 83, 94, 100):
         panel.threshold.value = step * 0.01  # 0.57 comes as 0.5700000000000001
         recall = unobserved.found(runs["an"].labels("val", 2), round(step * 0.01, 2)).recall
         assert float(told(panel, "recall")[0]) == pytest.approx(recall, abs=1e-6)
@@ -224,7 +224,7 @@ def test_browser_of_a_run_without_missing_labels(runs):
     panel = run_browser(runs=[runs["bce"], *runs.values()])
     for value in (panel.epoch.min, panel.epoch.max):
         panel.epoch.value = value
-        for name in ("", *runs["bce"].classes):
+        for name in ("", "0", "9"):
             panel.class_name.value = name
             assert told(panel, "false") == ["0"] and told(panel, "distance") == ["undefined (n=0)"]
     for value in (0, 1):
@@ -234,9 +234,9 @@ def test_browser_of_a_run_without_missing_labels(runs):
 
 def test_browser_walks_through_all_runs(root, runs):
     panel = run_browser(root)
-    for one in runs.values():
+    for one, two in pairwise([*runs.values(), runs["an"]]):
         panel.list.select.value = one.path
-        for other in (None, *(two for two in runs.values() if two != one)):
+        for other in (None, two):
             panel.list.compare.value = other.path if other else ""
             last = max(record.Run(r.path).history["epoch"].max() for r in panel.shown)
             assert panel.epoch.max == last and len(told(panel, "run")) == len(panel.shown)
@@ -321,7 +321,7 @@ def test_surfaces_are_called_by_what_differs(root, runs, tmp_path):
 def test_viewer_turns_and_redraws_one_figure(root):
     panel = landscape_viewer(root / "landscapes")
     figure = panel.fig
-    assert len(moved(panel, panel.azimuth)) == 49  # -180 and 180 degrees are the same
+    assert len(moved(panel, panel.azimuth)) == 13  # -180 and 180 degrees are the same
     assert len(moved(panel, panel.at)) == len(ALPHAS)
     for slider in (panel.azimuth, panel.elevation, panel.at):
         for end in (slider.min, slider.max):

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import optuna
@@ -593,6 +594,7 @@ def test_killed_with_its_workers_goes_on(file, tmp_path):
     with subprocess.Popen(command) as process:
         while not list(root.glob("partial/*/checkpoints/main/epoch-*.pt")):
             assert process.poll() is None
+            time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
     assert [t.state.name for t in trials(root, "mine")].count("RUNNING") in (1, 2)
     done = subprocess.run(command, capture_output=True, text=True)
