@@ -10,7 +10,7 @@ SHARED = Path(__file__).parents[2] / "shared"
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--all-notebooks", action="store_true", help="execute every notebook in full (20 minutes)"
+        "--all-notebooks", action="store_true", help="execute every notebook in full (30 minutes)"
     )
     parser.addoption(
         "--all-seeds", action="store_true", help="train every method in full, on three seeds (25 minutes)"
