@@ -1,4 +1,4 @@
-"""Share of false negatives among missing labels, by predicted probability."""
+"""Share of positives among labels by predicted probability: of missing labels (GR Fig. 5), or of all (reliability)."""
 
 from __future__ import annotations
 
@@ -9,56 +9,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from spml_core.analysis.missing import missing_blocks
+from spml_core.analysis.missing import missing_blocks, of_one_shape
 
 
-@dataclass(frozen=True)
-class Buckets:
-    """False-negative ratio by predicted probability (GR Fig. 5); one entry a bin.
-
-    Attributes:
-        low, high: edges of the bin. All bins share one grid, on [0, 1] by default; the last includes its upper edge.
-        mean_prob: mean p of the missing labels in the bin, NaN where empty.
-        missing: how many unobserved labels fall into the bin (FN + TN).
-        false_negatives: how many of those are truly positive.
-        ratio: FN / (FN + TN), NaN where empty.
-        ratio_low, ratio_high: its Wilson interval, (0, 1) where empty.
-        min_count: bins with fewer missing labels are `sparse`.
-    """
-
-    low: np.ndarray
-    high: np.ndarray
-    mean_prob: np.ndarray
-    missing: np.ndarray
-    false_negatives: np.ndarray
-    ratio: np.ndarray
-    ratio_low: np.ndarray
-    ratio_high: np.ndarray
-    min_count: int = 0
-
-    @property
-    def sparse(self) -> np.ndarray:
-        """(bins,) bool: too few missing labels to read the ratio; a plot shades these bins."""
-        return self.missing < self.min_count
-
-    def frame(self) -> pd.DataFrame:
-        """The same as a table, a row a bin; with a column "sparse" where a minimum count was asked for."""
-        table = pd.DataFrame({k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)})
-        return table.assign(sparse=self.sparse) if self.min_count else table
-
-
-def bucket_false_negatives(
-    probs,
-    observed,
-    full,
-    num_bins: int = 100,
-    confidence: float = 0.95,
-    *,
-    bounds: tuple[float, float] = (0.0, 1.0),
-    min_count: int = 0,
-    known=None,
-) -> Buckets:
-    """Share of false negatives among missing labels, by predicted probability: GR Fig. 5 and Appendix E.3.
+def bucket_false_negatives(probs, observed, full, num_bins: int = 100, known=None) -> pd.DataFrame:
+    """Return the share of false negatives among missing labels by predicted probability: GR Fig. 5 and Appendix E.3.
 
     The paper says that this ratio "reflects P(s=1|y=1,x)"; by its own definition it estimates k = P(y=1|x,s=0).
     Memory is that of a block and of the bins, whatever N*C; a memory-mapped array is read block by block.
@@ -67,85 +22,100 @@ def bucket_false_negatives(
         probs: (N, C) predicted probabilities in [0, 1].
         observed: (N, C) in {1, 0, -1}; only unobserved entries (0) count as missing.
         full: (N, C) truth in {1, 0}.
-        confidence: of the Wilson interval.
-        bounds: first and last edge. Fixed, so that two sets of scores share their bins; a missing label outside is an
-            error, never dropped.
-        min_count: bins with fewer missing labels are marked `sparse`.
+        num_bins: equal bins on [0, 1], the same for every set of scores.
         known: (N, C) bool, where the truth is known; the rest is left out. None = everywhere.
 
+    Returns:
+        One row per bin: low, high (its edges; the last bin includes 1), mean_prob (mean p of its missing labels),
+        missing (how many there are: FN + TN), false_negatives (how many of those are truly positive), ratio
+        (FN / (FN + TN); both NaN where empty), ratio_low, ratio_high (Wilson's 95 % interval, (0, 1) where empty).
+
     Raises:
-        ValueError: shapes differ, a probability lies outside [0, 1] (logits passed by mistake) or outside `bounds`, the
-            truth of a missing label is neither 1 nor 0, or `num_bins`, `bounds` or `confidence` is out of range.
+        ValueError: shapes differ, a probability lies outside [0, 1] (logits passed by mistake), the truth of a missing
+            label is neither 1 nor 0, or there are no bins.
     """
-    edges = shared_edges(num_bins, bounds)
-    missing, false_negatives, mean_prob, _ = bin_counts(missing_blocks(probs, observed, full, known), edges)
-    with np.errstate(invalid="ignore"):
-        ratio = false_negatives / missing
-    interval = wilson(false_negatives, missing, confidence)
-    return Buckets(edges[:-1], edges[1:], mean_prob, missing, false_negatives, ratio, *interval, min_count)
+    bins, _ = _binned(missing_blocks(probs, observed, full, known), num_bins)
+    return bins.rename(columns={"count": "missing", "positives": "false_negatives"})
 
 
-def bin_counts(
-    blocks: Iterable[tuple[np.ndarray, np.ndarray]], edges: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Return of each bin how many labels it holds, how many of them are positive and their mean p; and the Brier score.
+@dataclass(frozen=True)
+class Reliability:
+    """A reliability curve.
 
-    Own code, since `np.histogram` and `scipy.stats.binned_statistic` would sort or bin all scores anew for each number.
+    Attributes:
+        bins: one row per bin: low, high (its edges), mean_prob (mean p of its labels), count (how many there are),
+            positives, frequency (share of positives; with mean_prob NaN where empty), frequency_low, frequency_high
+            (Wilson's 95 % interval, (0, 1) where empty).
+        brier: mean of (p - y)^2 over all labels; NaN without any.
+    """
+
+    bins: pd.DataFrame
+    brier: float
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error: |frequency - mean_prob|, mean over labels (Naeini et al., 2015), NaN if none."""
+        count, gaps = self.bins["count"], (self.bins["frequency"] - self.bins["mean_prob"]).abs()
+        return float((gaps * count).sum() / count.sum()) if count.any() else float("nan")
+
+
+def reliability(probs, full, num_bins: int = 15, evaluated=None) -> Reliability:
+    """Return reliability curve, ECE and Brier score of all labels, or of those of a mask, in bounded memory.
 
     Args:
-        blocks: (p, whether positive) of the labels, as of `missing_blocks`.
+        probs: (N, C) probabilities in [0, 1].
+        full: (N, C) truth in {1, 0}.
+        num_bins: equal bins on [0, 1].
+        evaluated: (N, C) bool, labels to count, e.g. observed == 0; None = all.
+
+    Raises:
+        ValueError: shapes differ, a probability lies outside [0, 1], a label is neither 1 nor 0.
     """
-    count, positives = np.zeros((2, len(edges) - 1), int)
-    total, square = np.zeros(len(count)), 0.0
+    nothing = np.broadcast_to(np.int8(0), np.shape(probs))  # as if no label had been observed
+    bins, brier = _binned(missing_blocks(probs, nothing, full, evaluated), num_bins)
+    return Reliability(bins.rename(columns=lambda name: name.replace("ratio", "frequency")), brier)
+
+
+def classwise_ece(probs, full, num_bins: int = 15, evaluated=None) -> np.ndarray:
+    """(C,) ECE of each class; NaN without an evaluated label. Its mean is the class-wise ECE (Kull et al., 2019)."""
+    probs, full, evaluated = of_one_shape(evaluated, probs=probs, full=full)
+    by_class = ((array[:, [c]] for array in (probs, full, evaluated)) for c in range(full.shape[1]))
+    return np.array([reliability(p, y, num_bins, mask).ece for p, y, mask in by_class])
+
+
+def _binned(blocks: Iterable[tuple[np.ndarray, np.ndarray]], num_bins: int) -> tuple[pd.DataFrame, float]:
+    """Return the bins of labels given as (p, whether positive), block by block; and their Brier score.
+
+    Own code, since `np.histogram` and `scipy.stats.binned_statistic` would sort or bin all scores anew for each number.
+    """
+    if num_bins < 1:
+        raise ValueError(f"num_bins must be >= 1, got {num_bins}")
+    edges = np.linspace(0, 1, num_bins + 1)
+    count, positives = np.zeros((2, num_bins), int)
+    total, square = np.zeros(num_bins), 0.0
     for p, positive in blocks:
-        index = bin_index(p, edges)
-        count += np.bincount(index, minlength=len(count))
-        positives += np.bincount(index[positive], minlength=len(count))
-        total += np.bincount(index, p, minlength=len(count))
+        # By the edges themselves: int(0.29 * 100) is 28, a bin that ends at 0.29.
+        index = np.minimum(np.searchsorted(edges, p, side="right") - 1, num_bins - 1)
+        count += np.bincount(index, minlength=num_bins)
+        positives += np.bincount(index[positive], minlength=num_bins)
+        total += np.bincount(index, p, minlength=num_bins)
         square += ((p - positive) ** 2).sum()
+    bins = pd.DataFrame({"low": edges[:-1], "high": edges[1:]})
     with np.errstate(invalid="ignore"):
-        return count, positives, total / count, float(np.divide(square, count.sum()))
+        bins["mean_prob"] = total / count
+        bins = bins.assign(count=count, positives=positives, ratio=positives / count)
+        brier = float(np.divide(square, count.sum()))
+    bins["ratio_low"], bins["ratio_high"] = wilson(positives, count)
+    return bins, brier
 
 
-def wilson(successes, trials, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson score interval of a proportion (Wilson 1927), elementwise; (0, 1) where there was no trial."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be in (0, 1), e.g. 0.95, got {confidence}")
+def wilson(successes, trials) -> tuple[np.ndarray, np.ndarray]:
+    """Return Wilson's 95 % interval of a proportion (1927), elementwise; (0, 1) where there was no trial."""
     successes, trials = np.asarray(successes, float), np.asarray(trials, float)
-    z2 = stats.norm.isf((1 - confidence) / 2) ** 2
+    z2 = stats.norm.isf(0.025) ** 2
     centre = (successes + z2 / 2) / (trials + z2)
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = successes * (trials - successes) / trials
     half = np.sqrt(z2 * (np.nan_to_num(spread) + z2 / 4)) / (trials + z2)
     # Exact at the ends, where rounding would leave the observed proportion outside its own interval.
     return np.where(successes == 0, 0, centre - half), np.where(successes == trials, 1, centre + half)
-
-
-def shared_edges(num_bins: int, bounds: tuple[float, float] = (0.0, 1.0)) -> np.ndarray:
-    """(num_bins + 1,) equally spaced edges, the same for every set of scores.
-
-    Raises:
-        ValueError: no bins, or bounds that do not increase.
-    """
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be >= 1, got {num_bins}")
-    low, high = bounds
-    if not (np.isfinite(bounds).all() and low < high):
-        raise ValueError(f"bounds must be two finite numbers that increase, got {bounds}")
-    return np.linspace(low, high, num_bins + 1)
-
-
-def bin_index(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """The bin of each value; an inner edge belongs to the bin above, the last edge to the last bin.
-
-    Raises:
-        ValueError: a value lies outside the edges; says how many.
-    """
-    outside = ~((values >= edges[0]) & (values <= edges[-1]))
-    if outside.any():
-        raise ValueError(
-            f"{outside.sum()} of {len(values)} scores lie outside the range [{edges[0]:g}, {edges[-1]:g}], e.g. "
-            f"{values[outside][0]:g}: widen it, since bins that leave scores out give wrong shares"
-        )
-    # By the edges themselves: int(0.29 * 100) is 28, a bin that ends at 0.29.
-    return np.minimum(np.searchsorted(edges, values, side="right") - 1, len(edges) - 2)

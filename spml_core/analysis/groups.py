@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, log_expit
 
+from spml_core.analysis.missing import of_one_shape
+
 GROUPS = ("annotated positive", "unannotated positive", "unannotated negative", "verified negative")
 
 
@@ -23,14 +25,8 @@ def group_means(logits, observed, full, known=None) -> pd.DataFrame:
     Returns:
         Indexed by `GROUPS`: n, mean_abs_logit, mean_logit, mean_prob, mean_minus_log_p; NaN where a group is empty.
     """
-    logits, observed, full = np.asarray(logits, float), np.asarray(observed), np.asarray(full)
-    known = np.ones(full.shape, bool) if known is None else np.asarray(known, bool)
-    if not logits.shape == observed.shape == full.shape == known.shape:
-        raise ValueError(
-            f"logits {logits.shape}, observed {observed.shape}, full {full.shape}, known {known.shape} must be one "
-            "(N, C) shape"
-        )
-    free = (observed == 0) & known
+    logits, observed, full, known = of_one_shape(known, logits=logits, observed=observed, full=full)
+    free, logits = (observed == 0) & known, logits.astype(float)
     masks = (observed == 1, free & (full == 1), free & (full == 0), observed == -1)
     rows = []
     for z in (logits[mask] for mask in masks):

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from spml_core.analysis.missing import missing_blocks
-from spml_core.metrics import f1_family
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,6 @@ class Identification:
         return _ratio(self.correct, self.missing_positives)
 
     @property
-    def f1(self) -> float:
-        return _ratio(2 * self.correct, self.found + self.missing_positives)
-
-    @property
     def chance(self) -> float:
         """Precision of a guess: the share of that truth among unobserved labels."""
         return _ratio(self.missing_positives, self.unobserved)
@@ -59,12 +54,9 @@ def identification(found, observed, full, known=None, *, label: int = 1) -> Iden
         label: 1; or 0 for labels taken for negative, such as EM+APL's `run.method_state()["pseudo_negative"] > 0`.
 
     Raises:
-        ValueError: `found` is no mask of 0 and 1, another label, or as `bucket_false_negatives`.
+        ValueError: `found` is no mask of 0 and 1, or as `bucket_false_negatives`.
     """
-    if label not in (1, 0):
-        raise ValueError(f"label must be 1 (positive) or 0 (negative), got {label!r}")
-    found = np.asarray(found)
-    if found.dtype != bool and not np.isin(found, (0, 1)).all():
+    if not np.isin(found, (0, 1)).all():
         raise ValueError("found must be a mask of True and False: compare the scores with a threshold first")
     counts = np.zeros(4, int)
     for chosen, positive in missing_blocks(found, observed, full, known):
@@ -73,50 +65,24 @@ def identification(found, observed, full, known=None, *, label: int = 1) -> Iden
     return Identification(*map(int, counts))
 
 
-def identification_curve(scores, observed, full, thresholds=None, known=None) -> pd.DataFrame:
-    """`identification` of scores > threshold, for many thresholds in one pass and bounded memory.
-
-    Args:
-        scores: (N, C) finite; probabilities or logits, as the thresholds are.
-        thresholds: None = 0, 0.01, ..., 1.
+def identification_curve(probs, observed, full, thresholds, known=None) -> pd.DataFrame:
+    """Return `identification` of probs > threshold, for many thresholds in one pass and bounded memory.
 
     Returns:
-        A row a threshold, increasing: threshold, found, correct, precision, recall, f1 (NaN where undefined).
+        One row per threshold, increasing: threshold, found, correct, precision, recall (NaN where undefined).
     """
-    thresholds = np.linspace(0, 1, 101) if thresholds is None else np.sort(np.ravel(thresholds))
+    thresholds = np.sort(np.ravel(thresholds))
     found, correct = np.zeros((2, len(thresholds) + 1), int)
-    for values, positive in missing_blocks(scores, observed, full, known, probs=False):
-        passed = np.searchsorted(thresholds, values, side="left")  # how many thresholds lie below
+    for p, positive in missing_blocks(probs, observed, full, known):
+        passed = np.searchsorted(thresholds, p, side="left")  # how many thresholds lie below
         found += np.bincount(passed, minlength=len(found))
         correct += np.bincount(passed[positive], minlength=len(found))
-    unobserved, positives = int(found.sum()), int(correct.sum())
-    found, correct = (a[::-1].cumsum()[::-1][1:] for a in (found, correct))
-    rows = [
-        Identification(*map(int, pair), positives, unobserved) for pair in zip(found, correct, strict=True)
-    ]
-    rates = {name: [getattr(row, name) for row in rows] for name in ("precision", "recall", "f1")}
-    return pd.DataFrame({"threshold": thresholds, "found": found, "correct": correct, **rates})
-
-
-def predictive_values(probs, full, threshold: float = 0.9, evaluated=None) -> pd.DataFrame:
-    """Return PPV = TP / (TP + FP) and NPV = TN / (TN + FN) of probs > threshold for each class (LASD Fig. 2).
-
-    The paper averages "for all labels" and leaves open over what: over the classes, or of the sums of the counts.
-
-    Args:
-        probs: (N, C) probabilities; the default threshold is LASD's tau.
-        full: (N, C) truth in {1, 0}.
-        evaluated: (N, C) bool, labels to count; None = all.
-
-    Returns:
-        One row per class: tp, fp, fn, tn, ppv, npv (NaN where nothing was predicted so).
-    """
-    counts = f1_family(probs, full, threshold, evaluated=evaluated).per_class
-    table = pd.DataFrame({"tp": counts["correct"], "fp": counts["predicted"] - counts["correct"]})
-    table["fn"] = counts["positives"] - counts["correct"]
-    table["tn"] = counts["evaluated"] - counts["predicted"] - table["fn"]
-    table["ppv"], table["npv"] = table.tp / (table.tp + table.fp), table.tn / (table.tn + table.fn)
-    return table
+    above = pd.DataFrame({"found": found, "correct": correct})[::-1].cumsum()[::-1]
+    above["precision"] = above["correct"] / above["found"]
+    above["recall"] = above["correct"] / above["correct"].iloc[0] if correct.any() else np.nan
+    above = above[1:].reset_index(drop=True)
+    above.insert(0, "threshold", thresholds)
+    return above
 
 
 def highest(scores, observed, share: float) -> np.ndarray:
@@ -129,12 +95,8 @@ def highest(scores, observed, share: float) -> np.ndarray:
         observed: (N, C) in {1, 0, -1}.
         share: in [0, 1].
     """
-    scores, unobserved = np.asarray(scores, float), np.asarray(observed) == 0
-    if scores.shape != unobserved.shape or not 0 <= share <= 1:
-        raise ValueError(
-            f"scores {scores.shape} and observed {unobserved.shape} must be one (N, C) shape, share={share} in [0, 1]"
-        )
-    candidates = pd.DataFrame(np.where(unobserved, scores, np.nan))
+    unobserved = np.asarray(observed) == 0
+    candidates = pd.DataFrame(np.where(unobserved, np.asarray(scores, float), np.nan))
     rank = candidates.rank(method="first", ascending=False).to_numpy()  # NaN where observed
     return rank <= np.floor(share * unobserved.sum(0) + 1e-9)
 

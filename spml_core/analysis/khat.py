@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import pandas as pd
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from spml_core.analysis.buckets import Buckets
 from spml_core.analysis.missing import check_probs, missing_labels
 
 
@@ -36,31 +35,16 @@ class KHatFit:
 
     Attributes:
         w, b: slope and offset.
-        covariance: (2, 2) of (w, b), the inverse Fisher information. It takes labels for independent; those of one
+        standard_errors: of w and of b, by the inverse Fisher information. It takes labels for independent; those of one
             image or one class are not, so that a band over seeds is wider, and honest.
-        missing: how many missing labels entered.
     """
 
     w: float
     b: float
-    covariance: np.ndarray
-    missing: int
-
-    @property
-    def standard_errors(self) -> tuple[float, float]:
-        """Of w and of b."""
-        return tuple(map(float, np.sqrt(np.diag(self.covariance))))
+    standard_errors: tuple[float, float]
 
     def __call__(self, p) -> np.ndarray:
         return k_hat_logistic(p, self.w, self.b)
-
-    def band(self, p, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Pointwise interval of k(p), from the normal interval of w p + b."""
-        design = np.stack([np.asarray(p, float), np.ones_like(p, float)], -1)
-        error = np.sqrt(np.einsum("...i,ij,...j->...", design, self.covariance, design))
-        half = stats.norm.isf((1 - confidence) / 2) * error
-        centre = design @ (self.w, self.b)
-        return expit(centre - half), expit(centre + half)
 
 
 def fit_k_hat(probs, observed, full, known=None) -> KHatFit:
@@ -76,16 +60,16 @@ def fit_k_hat(probs, observed, full, known=None) -> KHatFit:
     return _fit(p, positive.astype(int), np.ones(len(p), int))
 
 
-def fit_k_hat_to_buckets(buckets: Buckets) -> KHatFit:
-    """Fit GR's logistic k(p) (Eq. 7) to measured buckets, each weighted by its missing labels, at its mean p.
+def fit_k_hat_to_buckets(buckets: pd.DataFrame) -> KHatFit:
+    """Fit GR's logistic k(p) (Eq. 7) to `bucket_false_negatives`, each weighted by its missing labels, at its mean p.
 
     Nearly the fit of `fit_k_hat` when bins are narrow, in the memory of the bins.
 
     Raises:
         ValueError: as `fit_k_hat`.
     """
-    used = buckets.missing > 0
-    return _fit(buckets.mean_prob[used], buckets.false_negatives[used], buckets.missing[used])
+    used = buckets[buckets["missing"] > 0]
+    return _fit(*(used[name].to_numpy() for name in ("mean_prob", "false_negatives", "missing")))
 
 
 def _fit(p: np.ndarray, positives: np.ndarray, number: np.ndarray) -> KHatFit:
@@ -106,7 +90,7 @@ def _fit(p: np.ndarray, positives: np.ndarray, number: np.ndarray) -> KHatFit:
     k = k_hat_logistic(p, w, b)
     design = np.stack([p, np.ones_like(p)], 1)
     information = design.T @ (design * (number * k * (1 - k))[:, None])
-    return KHatFit(w, b, np.linalg.inv(information), total)
+    return KHatFit(w, b, tuple(np.sqrt(np.diag(np.linalg.inv(information))).tolist()))
 
 
 @dataclass(frozen=True)

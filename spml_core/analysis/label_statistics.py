@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from spml_core.analysis.missing import of_one_shape
+
 
 def summary(full, observed=None, known=None) -> dict[str, float]:
     """Size and mean labels of a set of images, as in the data set tables of the papers.
@@ -20,7 +22,7 @@ def summary(full, observed=None, known=None) -> dict[str, float]:
         whose truth is known, the share that is positive (NaN where there is none).
 
     Raises:
-        ValueError: shapes that differ, or no images.
+        ValueError: shapes that differ.
     """
     table = per_class(full, np.zeros_like(full) if observed is None else observed, known)
     full, total = np.asarray(full), table.drop(columns="class").sum()
@@ -43,36 +45,27 @@ def summary(full, observed=None, known=None) -> dict[str, float]:
     return counts
 
 
-def per_class(full, observed, known=None, classes=None) -> pd.DataFrame:
+def per_class(full, observed, known=None) -> pd.DataFrame:
     """Observed and missing labels of each class: GR (Chen et al., 2024) Fig. 4, EM (Zhou et al., 2022) Fig. 2d and 9.
 
     Args:
         full, observed, known: as in `summary`.
-        classes: C names. Default: their numbers.
 
     Returns:
-        A row a class, in the order of the classes: class, images; positives, of which observed_positives (s = 1) and
+        One row per class: class (its number), images; positives, of which observed_positives (s = 1) and
         missing_positives (y = 1, s = 0); missing_negatives (y = 0, s = 0, known); missing_share: missing over all
         positives; positive_share: of the unobserved labels, the share that is positive (1 - it is negative). A share
         of nothing is NaN.
 
     Raises:
-        ValueError: shapes that differ, or no images.
+        ValueError: shapes that differ.
     """
-    full, observed = np.asarray(full), np.asarray(observed)
-    known = np.ones(full.shape, bool) if known is None else np.asarray(known, bool)
-    if full.ndim != 2 or not len(full):
-        raise ValueError(
-            f"full labels have shape {full.shape}; expected (images, classes), at least one image"
-        )
-    for name, array in (("observed", observed), ("known", known)):
-        if array.shape != full.shape:
-            raise ValueError(f"{name} has shape {array.shape}, full {full.shape}: a row an image in both")
+    full, observed, known = of_one_shape(known, full=full, observed=observed)
     positive = full == 1
     missing = (observed == 0) & known
     table = pd.DataFrame(
         {
-            "class": list(range(full.shape[1])) if classes is None else list(classes),
+            "class": range(full.shape[1]),
             "images": len(full),
             "positives": positive.sum(0),
             "observed_positives": (observed == 1).sum(0),
@@ -86,13 +79,7 @@ def per_class(full, observed, known=None, classes=None) -> pd.DataFrame:
     return table
 
 
-def labels_per_image(full, most: int | None = None) -> np.ndarray:
-    """Share of the images with 0, 1, 2, ... positives; the last entry counts `most` and more.
-
-    Returns:
-        (most + 1,), summing to 1; without `most` as long as the largest number needs.
-    """
-    count = (np.asarray(full) == 1).sum(1)
-    if most is not None:
-        count = np.minimum(count, most)
-    return np.bincount(count, minlength=0 if most is None else most + 1) / len(count)
+def labels_per_image(full, most: int) -> np.ndarray:
+    """(most + 1,) share of the images with 0, 1, 2, ... positives; the last entry counts `most` and more."""
+    count = np.minimum((np.asarray(full) == 1).sum(1), most)
+    return np.bincount(count, minlength=most + 1) / len(count)

@@ -9,13 +9,26 @@ import numpy as np
 BLOCK = 2**20  # entries a block: 8 MB in float64
 
 
-def missing_blocks(
-    scores, observed, full, known=None, *, probs: bool = True
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (scores, whether truly positive) of the missing labels, in order, a block of rows at a time.
+def of_one_shape(known=None, **arrays) -> list[np.ndarray]:
+    """Return the arrays, and `known` as (N, C) booleans; None is everywhere.
+
+    Raises:
+        ValueError: they are not of one (N, C) shape; names them with their shapes.
+    """
+    arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    shape = next(iter(arrays.values())).shape
+    arrays["known"] = np.broadcast_to(True, shape) if known is None else np.asarray(known, bool)
+    if len(shape) != 2 or any(array.shape != shape for array in arrays.values()):
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ValueError(f"{shapes} must be of one (N, C) shape")
+    return list(arrays.values())
+
+
+def missing_blocks(probs, observed, full, known=None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield (p, whether truly positive) of the missing labels, in order, a block of rows at a time.
 
     Args:
-        scores: (N, C); probabilities in [0, 1] if `probs` says so, else any finite numbers.
+        probs: (N, C) in [0, 1].
         observed: (N, C) in {1, 0, -1}; only unobserved entries (0) are missing.
         full: (N, C) truth in {1, 0}.
         known: (N, C) bool, where the truth is known; what is not known is left out. None = everywhere.
@@ -24,21 +37,11 @@ def missing_blocks(
         ValueError: shapes differ, a probability lies outside [0, 1] (logits passed by mistake), or the truth of a
             missing label is neither 1 nor 0.
     """
-    scores, observed, full = np.asarray(scores), np.asarray(observed), np.asarray(full)
-    known = None if known is None else np.asarray(known, bool)
-    shapes = {scores.shape, observed.shape, full.shape, scores.shape if known is None else known.shape}
-    if len(shapes) > 1 or scores.ndim != 2:
-        raise ValueError(
-            f"{'probs' if probs else 'scores'} {scores.shape}, observed {observed.shape}, full {full.shape}"
-            f"{'' if known is None else f', known {known.shape}'} must be one (N, C) shape"
-        )
-    rows = max(BLOCK // max(scores.shape[1], 1), 1)
-    for start in range(0, max(len(scores), 1), rows):
+    probs, observed, full, known = of_one_shape(known, probs=probs, observed=observed, full=full)
+    rows = max(BLOCK // max(probs.shape[1], 1), 1)
+    for start in range(0, max(len(probs), 1), rows):
         part = slice(start, start + rows)
-        values = (check_probs if probs else _check_finite)(scores[part])
-        missing, truth = observed[part] == 0, full[part]
-        if known is not None:
-            missing &= known[part]
+        p, missing, truth = check_probs(probs[part]), (observed[part] == 0) & known[part], full[part]
         unclear = missing & (truth != 0) & (truth != 1)
         if unclear.any():
             row, column = np.argwhere(unclear)[0]
@@ -46,12 +49,12 @@ def missing_blocks(
                 f"truth of image {start + row}, class {column} is {truth[row, column]}: it must be 1 or 0, or marked "
                 "as not known"
             )
-        yield values[missing], truth[missing] == 1
+        yield p[missing], truth[missing] == 1
 
 
-def missing_labels(scores, observed, full, known=None, *, probs: bool = True):
-    """All of `missing_blocks` at once: (scores, whether truly positive), each (number of missing labels,)."""
-    blocks = list(missing_blocks(scores, observed, full, known, probs=probs))
+def missing_labels(probs, observed, full, known=None):
+    """All of `missing_blocks` at once: (p, whether truly positive), each (number of missing labels,)."""
+    blocks = list(missing_blocks(probs, observed, full, known))
     return tuple(np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
 
 
@@ -71,11 +74,3 @@ def check_probs(probs) -> np.ndarray:
     if outside.size:
         raise ValueError(f"probs must lie in [0, 1], found {outside[0]:g}: apply the sigmoid to logits first")
     return probs
-
-
-def _check_finite(scores) -> np.ndarray:
-    scores = np.asarray(scores, float)
-    wrong = scores[~np.isfinite(scores)]
-    if wrong.size:
-        raise ValueError(f"scores must be finite, found {wrong[0]}")
-    return scores

@@ -241,9 +241,10 @@ class Predictions(RunPanel):
         if shown != self._shown or room > self._room or widest > self._widest:
             self._shown, self._room, self._widest = shown, room, widest
             self._start_axes(names)
-        self._rows.show(bars, self._load_pictures(_data_of(runs[0]), split, tuple(rows)), threshold)
+        images = self._load_pictures(_data_of(runs[0]), split, tuple(rows))
+        examples.draw_rows(self._axes, bars, images, threshold, self._room)
         ids = [_short(self.dataset().parts[split].ids[n]) for n in rows] or ["no such image"]
-        for ax, name in zip(self._rows.axes[:, 0], [*ids, *[""] * ROWS], strict=False):
+        for ax, name in zip(self._axes[:, 0], [*ids, *[""] * ROWS], strict=False):
             ax.set_title(name, fontsize="small", y=1.0)
         self._read_out(rows, names, scores)
 
@@ -251,8 +252,7 @@ class Predictions(RunPanel):
         self.fig.clear()
         self.fig.set_size_inches(self.fig.get_figwidth(), 0.6 + ROWS * max(1.0, 0.15 * self._room))
         widths = [0.22 * len(names), *[1] * len(names)]
-        axes = self.fig.subplots(ROWS, len(widths), width_ratios=widths, squeeze=False)
-        self._rows = examples.Rows(axes, [self._room] * ROWS)
+        self._axes = self.fig.subplots(ROWS, len(widths), width_ratios=widths, squeeze=False)
         absent = ("annotated", "missing") if self.split.value == "test" else ("positive",)
         handles = examples.legend([kind for kind in examples.KINDS if kind not in absent])
         self.fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))

@@ -13,7 +13,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from spml_core import analysis, figures, methods
-from spml_core.analysis import Buckets
 from spml_core.explore.choosing import RunPanel, name_of, names_of
 from spml_core.explore.panel import colors, slider, table
 from spml_core.runs.record import Run
@@ -88,7 +87,7 @@ class Measured:
     """
 
     histograms: list[pd.DataFrame]
-    buckets: list[Buckets]
+    buckets: list[pd.DataFrame]
     distance: np.ndarray
     found: pd.DataFrame
     counts: tuple[int, int]

@@ -31,22 +31,3 @@ def random_direction(model: nn.Module, seed: int) -> dict[str, Tensor]:
     if not direction:
         raise ValueError("the model has no weight of two or more axes, so no filter to perturb")
     return direction
-
-
-def resolve(model: nn.Module, directions) -> list[dict[str, Tensor]]:
-    """Return random directions for seeds, and directions given as tensors checked.
-
-    Raises:
-        ValueError: a given direction names no parameter or has another shape.
-    """
-    weights, found = dict(model.named_parameters()), []
-    for direction in directions:
-        if isinstance(direction, int):
-            found.append(random_direction(model, direction))
-            continue
-        for name, step in direction.items():
-            if name not in weights or weights[name].shape != step.shape:
-                has = f"shape {tuple(weights[name].shape)}" if name in weights else "no such parameter"
-                raise ValueError(f"direction for {name!r} of shape {tuple(step.shape)}: the model has {has}")
-        found.append({name: step.detach().to(weights[name]) for name, step in direction.items()})
-    return found

@@ -1,4 +1,4 @@
-"""How flat a minimum is: width and rise of a line or a surface, and the curvature of the loss at the minimum.
+"""How flat a minimum is: width and rise of a line, and the curvature of the loss at the minimum.
 
 All of them are exact for a quadratic loss whose minimum is the centre, but for the estimated trace of a large Hessian.
 """
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.interpolate import RegularGridInterpolator
+from scipy import stats
+from scipy.interpolate import make_interp_spline
 from scipy.sparse.linalg import eigsh
 from torch import nn
 from tqdm.auto import tqdm
 
 from spml_core.landscape.problem import Problem
 
-ANGLES = 64  # at which a circle is sampled
 DENSE = 256  # up to so many parameters the whole Hessian is computed
 BASIS = 6  # Lanczos vectors before accuracy is looked at: they leave 1e-6 of the top eigenvalue of a trained network
 TOGETHER = 2  # random vectors in one product: a third less time than one by one, and more only take memory
@@ -36,11 +36,7 @@ def width(alphas, values, delta: float) -> float:
         The width in units of alpha; NaN if the loss does not rise by delta on both sides before the line ends or meets
         a hole: then look further out.
     """
-    if not delta > 0:
-        raise ValueError(f"delta must be > 0, got {delta}")
     alphas, values = np.asarray(alphas, float), np.asarray(values, float)
-    if alphas.shape != values.shape or alphas.ndim != 1 or not (np.diff(alphas) > 0).all():
-        raise ValueError(f"alphas {alphas.shape} must increase and fit the values {values.shape} of one line")
     centre = int(np.abs(alphas).argmin())
     if abs(alphas[centre]) > 1e-9 or np.isnan(values[centre]):
         raise ValueError("the line needs a finite loss at alpha = 0: take an odd number of steps, e.g. 51")
@@ -58,40 +54,34 @@ def _crossing(steps: np.ndarray, rise: np.ndarray, delta: float) -> float:
     return float(np.interp(np.sqrt(delta), np.sqrt(np.maximum(rise[ends], 0)), steps[ends]))
 
 
-def mean_rise(alphas, values, radius: float, betas=None) -> float:
-    """Return the mean rise of the loss at a distance from the centre: on both sides of a line, or around a circle.
+def mean_rise(alphas, values, radius: float) -> float:
+    """Return the mean rise of the loss at a distance from the centre, on both sides of a line.
 
-    Interpolated by cubic splines; linearly where there are holes, since a spline would spread them.
+    Interpolated by a cubic spline; linearly where there are holes, since a spline would spread them.
 
     Args:
-        alphas, betas: the steps, increasing; betas None = `values` is a line.
-        values: (A,) or (A, B).
+        alphas: (A,) the steps, increasing.
+        values: (A,) losses.
         radius: > 0, within the steps.
 
     Returns:
-        The rise; NaN if a hole lies on the way round, where the loss rose beyond all bounds.
+        The rise; NaN if a hole lies at the centre or on the way, where the loss rose beyond all bounds.
 
     Raises:
-        ValueError: the radius leaves the steps, or there is no value at the centre.
+        ValueError: the radius leaves the steps.
     """
-    axes = [np.asarray(axis, float) for axis in (alphas, betas) if axis is not None]
-    values = np.asarray(values, float)
-    inside = min(min(-axis[0], axis[-1]) for axis in axes)
+    alphas, values = np.asarray(alphas, float), np.asarray(values, float)
+    inside = min(-alphas[0], alphas[-1])
     if not 0 < radius <= inside:
         raise ValueError(
             f"radius must be in (0, {inside:g}], as far as the steps go on every side; got {radius}"
         )
-    angle = np.arange(ANGLES) * 2 * np.pi / ANGLES
-    circle = [[-1.0], [1.0]] if betas is None else np.stack([np.cos(angle), np.sin(angle)], 1)
-    # Rounding must not carry a point past the last step.
-    points = np.clip(radius * np.array(circle), [axis[0] for axis in axes], [axis[-1] for axis in axes])
-    spline = np.isfinite(values).all() and min(values.shape) >= 4
-    # "cubic_legacy" solves for the spline directly, "cubic" iteratively to 1e-5.
-    height = RegularGridInterpolator(axes, values, "cubic_legacy" if spline else "linear")
-    centre = height(np.zeros((1, len(axes)))).item()
-    if np.isnan(centre):
-        raise ValueError("the loss at the centre is a hole: there is no rise from it")
-    return float(height(points).mean() - centre)
+    points = [-radius, 0, radius]
+    spline = np.isfinite(values).all() and len(values) >= 4
+    low, centre, high = (
+        make_interp_spline(alphas, values)(points) if spline else np.interp(points, alphas, values)
+    )
+    return float((low + high) / 2 - centre)
 
 
 @dataclass(frozen=True)
@@ -99,13 +89,13 @@ class Curvature:
     """Curvature of one loss, with respect to all trainable parameters.
 
     Attributes:
-        top: (k,) the largest eigenvalues, descending.
+        top: the largest eigenvalue.
         trace: of the Hessian.
         trace_error: its standard error; 0 where it is exact, NaN from a single vector.
         num_parameters: P, so that trace / P is the mean eigenvalue.
     """
 
-    top: np.ndarray
+    top: float
     trace: float
     trace_error: float
     num_parameters: int
@@ -113,44 +103,32 @@ class Curvature:
 
 def curvature(
     problem: Problem,
-    loss: str | None = None,
+    loss: str,
     *,
-    k: int = 1,
     num_vectors: int = 16,
     tol: float = 1e-3,
     seed: int = 0,
     progress: bool = True,
 ) -> Curvature:
-    """Return the largest eigenvalues (Lanczos) and the trace (Hutchinson) of a loss's Hessian, batch norm frozen.
+    """Return the largest eigenvalue (Lanczos) and the trace (Hutchinson) of a loss's Hessian, batch norm frozen.
 
     A method's loss stops the gradient through k and v, through pseudo-labels and the like; the Hessian is that of the
     loss in which these are constants with the values they have here. Unlike a landscape it covers biases and
     normalisation too, and it depends on the scale of the weights, which batch normalisation leaves free.
 
     Args:
-        loss: name of one of the problem's losses; None = the only one.
-        k: how many eigenvalues.
+        loss: name of one of the problem's losses.
         num_vectors: random sign vectors for the trace.
-        tol: relative accuracy of the eigenvalues.
-
-    Raises:
-        ValueError: unknown loss, more eigenvalues than parameters, or no vectors.
+        tol: relative accuracy of the eigenvalue.
     """
     from curvlinops import HessianLinearOperator
 
-    names = list(problem.losses)
-    if loss not in (names if len(names) > 1 else [*names, None]):
-        raise ValueError(f"name the loss: one of {', '.join(names)}; got {loss!r}")
     problem = problem.copy()
     parameters = [p for p in problem.model.parameters() if p.requires_grad]
     size = sum(p.numel() for p in parameters)
-    if not 1 <= k <= size:
-        raise ValueError(f"k must be in [1, {size}], the number of parameters; got {k}")
-    if num_vectors < 1:
-        raise ValueError(f"num_vectors must be at least 1, for an estimate of the trace; got {num_vectors}")
     rows = torch.arange(len(problem.inputs), device=problem.inputs.device)
     batches = [(problem.inputs[part], part) for part in rows.split(problem.batch_size)]
-    mean = _Mean(problem.losses[loss or names[0]])
+    mean = _Mean(problem.losses[loss])
     fixed = {"check_deterministic": False, "num_data": len(rows)}
     hessian = HessianLinearOperator(problem.model, mean, parameters, batches, **fixed)
     with tqdm(desc="curvature", unit="pass", leave=False, disable=None if progress else True) as bar:
@@ -161,17 +139,16 @@ def curvature(
         problem.model.register_forward_hook(show)
         if size <= DENSE:
             matrix = (hessian @ torch.eye(size, dtype=hessian.dtype, device=hessian.device)).double()
-            eigenvalues = torch.linalg.eigvalsh((matrix + matrix.T) / 2).cpu().numpy()[::-1]
-            return Curvature(eigenvalues[:k], float(matrix.trace()), 0.0, size)
-        start, basis = np.random.default_rng(seed).normal(size=size), min(size, max(BASIS, 2 * k + 1))
-        options = {"v0": start, "ncv": basis, "tol": tol, "return_eigenvectors": False}
-        top = eigsh(hessian.to_scipy(), k, which="LA", **options)
+            eigenvalues = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
+            return Curvature(float(eigenvalues.max()), float(matrix.trace()), 0.0, size)
+        start = np.random.default_rng(seed).normal(size=size)
+        options = {"v0": start, "ncv": BASIS, "tol": tol, "return_eigenvectors": False}
+        (top,) = eigsh(hessian.to_scipy(), 1, which="LA", **options)
         signs = torch.from_numpy(np.random.default_rng(seed).choice([-1, 1], (num_vectors, size)))
         samples = []  # one per vector, since their spread is the error of the mean
         for some in signs.to(hessian.device, hessian.dtype).split(TOGETHER):
             samples += ((hessian @ some.T) * some.T).sum(0).tolist()
-    error = np.std(samples, ddof=1) / np.sqrt(num_vectors) if num_vectors > 1 else np.nan
-    return Curvature(np.sort(top)[::-1], float(np.mean(samples)), float(error), size)
+    return Curvature(float(top), float(np.mean(samples)), float(stats.sem(samples)), size)
 
 
 class _Mean(nn.Module):

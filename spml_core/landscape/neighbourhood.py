@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
+from contextlib import suppress
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pandas as pd
 
 from spml_core.landscape.flatness import Curvature, curvature, mean_rise, width
 from spml_core.landscape.problem import Problem, of_run
-from spml_core.landscape.surfaces import Landscape, line, replacing, surface
+from spml_core.landscape.surfaces import Landscape, line, surface
+from spml_core.paths import write_whole
 from spml_core.runs import Run
 from spml_core.train.device import threads
 
@@ -27,7 +29,7 @@ class Neighbourhood:
     Args:
         run: a finished run.
         folder: where the files are stored.
-        problem: options of `of_run`: num_images, seed, batch_norm, device, cache.
+        problem: options of `of_run`: num_images, seed, batch_norm, device.
     """
 
     def __init__(self, run: Run, folder: str | Path, **problem):
@@ -39,23 +41,22 @@ class Neighbourhood:
         return of_run(self.run, **self._options)
 
     def line(self, alphas, directions=(0, 1, 2), **options) -> Landscape:
-        """Return `landscape.line`; options: executor, chunk, progress."""
+        """Return `landscape.line`; options: executor, progress."""
         return self._landscape(line, alphas, directions, options)
 
     def surface(self, alphas, directions=(0, 1), **options) -> Landscape:
-        """Return `landscape.surface` on a square grid; options: executor, chunk, progress."""
+        """Return `landscape.surface`; options: executor, progress."""
         return self._landscape(surface, alphas, directions, options)
 
     def curvature(self, loss: str, *, progress: bool = True, **options) -> Curvature:
-        """Return `landscape.curvature`; options: k, num_vectors, tol, seed."""
-        path = self._path("curvature", "json", [loss, options])
+        """Return `landscape.curvature`; options: num_vectors, tol, seed."""
+        path = self._path("hessian", "json", [loss, options])
         if not path.exists():
             with threads(self.run.config["threads"]):
                 found = curvature(self.problem, loss, progress=progress, **options)
-            with replacing(path) as draft:
-                draft.write_text(json.dumps(dataclasses.asdict(found), default=np.ndarray.tolist, indent=1))
-        found = json.loads(path.read_text())
-        return Curvature(**found | {"top": np.array(found["top"])})
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(path, json.dumps(asdict(found), indent=1))
+        return Curvature(**json.loads(path.read_text()))
 
     def flatness(
         self, alphas, directions=(0, 1, 2), *, radius=0.5, delta=0.1, progress=True, **options
@@ -73,26 +74,19 @@ class Neighbourhood:
             row = {"loss": loss, "centre": values[0, np.abs(lines.alphas).argmin()]}
             row["rise"] = np.mean([mean_rise(lines.alphas, one, radius) for one in values])
             row["width"] = np.mean([width(lines.alphas, one, delta) for one in values])
-            rows.append(row | {"top": found.top[0], "trace": found.trace, "trace_error": found.trace_error})
+            rows.append(row | {"top": found.top, "trace": found.trace, "trace_error": found.trace_error})
         return pd.DataFrame(rows)
 
     def _landscape(self, compute, alphas, directions, options) -> Landscape:
-        if not all(isinstance(direction, int) for direction in directions):
-            raise ValueError(
-                f"directions are seeds here, got {directions}: give tensors to landscape.{compute.__name__}"
-            )
         steps = np.asarray(alphas, float).tolist()
         path = self._path(compute.__name__, "safetensors", [steps, list(directions)])
-        if path.exists():
-            try:
-                return Landscape.load(path)
-            except ValueError:  # interrupted: the rest is computed
-                pass
+        with suppress(FileNotFoundError, ValueError):  # ValueError: interrupted, the rest is computed
+            return Landscape.load(path)
         with threads(self.run.config["threads"]):
             return compute(self.problem, alphas, directions=directions, path=path, **options)
 
     def _path(self, kind: str, ending: str, asked: list) -> Path:
-        options = {k: v for k, v in self._options.items() if k not in ("device", "cache")}
+        options = {k: v for k, v in self._options.items() if k != "device"}
         content = hashlib.sha256(json.dumps([options, asked], sort_keys=True).encode())
         # Trained anew, it is another minimum.
         content.update((self.run.path / "model.safetensors").read_bytes())

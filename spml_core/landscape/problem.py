@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -48,10 +47,6 @@ class Problem:
     def __post_init__(self):
         if self.batch_norm not in BATCH_NORM:
             raise ValueError(f"unknown batch_norm {self.batch_norm!r}: use one of {', '.join(BATCH_NORM)}")
-        if not self.losses:
-            raise ValueError("no losses given: name at least one, e.g. losses={'full_bce': FullBCE(full)}")
-        if not len(self.inputs):
-            raise ValueError("no inputs given: a loss needs at least one image")
 
     def copy(self) -> Problem:
         """Return a copy whose model, in evaluation mode, and losses may be changed; the inputs are shared."""
@@ -131,21 +126,19 @@ def of_run(
     seed: int = 0,
     batch_norm: str = "frozen",
     device: str = "cpu",
-    cache: str | Path | None = None,
 ) -> Problem:
     """Return the problem of a finished run: its best weights on training images, "own" loss and "full_bce".
 
     Args:
         num_images: drawn from the training set by `seed`, the same for every method; fewer if there are fewer.
         batch_norm: see `Problem`.
-        cache: folder of frozen features; None = where the run looked for them.
 
     Raises:
         ValueError: the data set is not the one of the run any more.
     """
     config, known_fields = run.config, {f.name for f in fields(Experiment)}
     experiment = Experiment(**{k: v for k, v in config.items() if k in known_fields})
-    dataset = experiment.load_data(run.path.parent / "cache" if cache is None else Path(cache))
+    dataset = experiment.load_data(run.path.parent / "cache")
     if dataset.fingerprint != run.summary["data"]["fingerprint"]:
         raise ValueError(
             f"data set {dataset.name!r} has changed since {run.path.name} was trained: its images or labels are other "
@@ -172,12 +165,5 @@ def of_run(
         inputs,
         {"own": own, "full_bce": FullBCE(rows(part.full), rows(part.known))},
         batch_norm,
-        note={
-            "run": run.path.name,
-            "method": experiment.method,
-            "params": experiment.params,
-            "own": f"loss of {experiment.method} frozen at the end of training: epoch {experiment.epochs} of "
-            f"{experiment.epochs}",
-            "images": f"{len(index)} of train, seed {seed}",
-        },
+        note={"run": run.path.name, "method": experiment.method, "params": experiment.params},
     )

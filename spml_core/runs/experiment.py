@@ -13,7 +13,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, SkipValidation
 
 from spml_core import data, methods, models, train
 from spml_core.data import labels
-from spml_core.data import observe as scheme
+from spml_core.data import observe
 from spml_core.runs.protocols import DEFAULTS
 from spml_core.runs.record import to_json
 
@@ -104,7 +104,7 @@ class Experiment(train.Training):
         own = "folder" if self.mode == "linear" and self.dataset != "digits" else self.dataset
         filled = {k: v for k, v in DEFAULTS[own].items() if getattr(self, k) is None}
         filled["head"] = self._head(method)
-        filled["observe"] = scheme.check(method.observes if self.observe is None else self.observe)
+        filled["observe"] = observe.check(method.observes if self.observe is None else self.observe)
         if self.root is not None:
             filled["root"] = str(self.root)
         full = dataclasses.replace(self, params=params, data=options, **filled)

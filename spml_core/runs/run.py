@@ -27,7 +27,7 @@ from safetensors.torch import save_file as save_weights
 from tqdm.auto import tqdm
 
 from spml_core import data, methods, models, train
-from spml_core.data import observe as scheme
+from spml_core.data import observe
 from spml_core.paths import locate
 from spml_core.runs import executors, locks
 from spml_core.runs.experiment import Experiment, stream
@@ -187,7 +187,7 @@ class _Job:
         """Train and write `draft/result`; what an interruption may need lies in `draft/checkpoints` meanwhile."""
         wall, processor = time.perf_counter(), time.process_time()
         experiment, parts = self.experiment, self.dataset.parts
-        observed = scheme.draw(
+        observed = observe.draw(
             experiment.observe, parts, self.dataset.classes, experiment.seed, experiment.protocol
         )
         fitted, first = self.fit(observed, draft / "checkpoints")

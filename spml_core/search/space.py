@@ -15,19 +15,11 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    PositiveInt,
-    Tag,
-    ValidationError,
-    model_validator,
-)
+from optuna.distributions import FloatDistribution
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from spml_core import methods
 from spml_core.paths import locate
@@ -38,29 +30,6 @@ SHIPPED = Path(__file__).parent / "spaces"
 _FIELDS = [f.name for f in dataclasses.fields(Experiment) if f.name != "seed"]
 
 
-class Range(BaseModel):
-    """Numbers from `low` to `high`, drawn uniformly, with `log` uniformly in their logarithm."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    low: float
-    high: float
-    log: bool = False
-
-    @model_validator(mode="after")
-    def _check(self):
-        if not self.low < self.high or (self.log and self.low <= 0):
-            got = f"low {self.low:g}, high {self.high:g}, log {str(self.log).lower()}"
-            raise ValueError(f"low must be below high, and above 0 with log; got {got}")
-        return self
-
-
-def _kind(domain) -> str:
-    return "range" if isinstance(domain, dict | Range) else "choices"
-
-
-Domain = Annotated[Annotated[Range, Tag("range")] | Annotated[list, Tag("choices")], Discriminator(_kind)]
-
-
 class Space(BaseModel):
     """The content of a search file.
 
@@ -68,8 +37,8 @@ class Space(BaseModel):
         name: of the study and its files; the name of the file if it says nothing.
         experiment: fields of `Experiment` that are the same in all trials.
         space: what is tried. A key names a field, or with dots a part of one ("params.alpha", "params.w.1": the end of
-            a pair); its value is a list of choices or {low, high, log}. Choices that belong together are a list of
-            mappings from such keys to values, under any name.
+            a pair); its value is a list of choices, or {low, high, log}: drawn uniformly, with log in their logarithm.
+            Choices that belong together are mappings from such keys to values, under any name.
         sampler: "grid" tries every combination; "tpe" (Bergstra et al., NeurIPS 2011) learns from earlier trials.
         trials: how many; None = 40, or all of a grid. Fewer than all are a random part of it, always the same.
         seeds: runs of a trial, with the seeds 0, 1, ...; their mean validation mAP counts.
@@ -81,7 +50,7 @@ class Space(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str = Field(pattern=r"^[\w.-]+$")
     experiment: dict[str, Any] = {}
-    space: dict[str, Domain] = Field(min_length=1)
+    space: dict[str, list | dict] = Field(min_length=1)
     sampler: Literal["grid", "tpe"] = "tpe"
     trials: PositiveInt | None = None
     seeds: PositiveInt = 1
@@ -93,12 +62,24 @@ class Space(BaseModel):
         for name, domain in self.space.items():
             if domain == []:
                 raise ValueError(f"{name} of the space has no choices")
-            if self.sampler == "grid" and isinstance(domain, Range):
-                raise ValueError(
-                    f"{name} of the space is a range, which a grid cannot list: name values, or use tpe"
-                )
+            if isinstance(domain, dict):
+                if self.sampler == "grid":
+                    raise ValueError(
+                        f"{name} of the space is a range, which a grid cannot list: name values, or use tpe"
+                    )
+                try:
+                    FloatDistribution(**domain)
+                except (TypeError, ValueError) as error:
+                    raise ValueError(
+                        f"{name} of the space is {domain}, no range {{low, high, log}}: {error}"
+                    ) from error
         for chosen in self.probes():
-            _check_names(self.fields(chosen))
+            fields = self.fields(chosen)
+            _check_names(fields)
+            try:
+                Experiment(**fields).resolved()
+            except ValueError as error:
+                raise ValueError(f"search {self.name!r} cannot try {json.dumps(chosen)}: {error}") from error
         return self
 
     @property
@@ -120,7 +101,7 @@ class Space(BaseModel):
 
     def probes(self) -> list[dict]:
         """Return configurations among which each choice and each end of a range occurs."""
-        ends = {n: [d.low, d.high] if isinstance(d, Range) else d for n, d in self.space.items()}
+        ends = {n: [d["low"], d["high"]] if isinstance(d, dict) else d for n, d in self.space.items()}
         first = {name: values[0] for name, values in ends.items()}
         return [first] + [first | {name: value} for name, values in ends.items() for value in values[1:]]
 
@@ -136,8 +117,8 @@ class Space(BaseModel):
     def suggest(self, trial) -> dict:
         """Return the values that Optuna chooses for a trial."""
         for name, domain in self.space.items():
-            if isinstance(domain, Range):
-                trial.suggest_float(name, domain.low, domain.high, log=domain.log)
+            if isinstance(domain, dict):
+                trial.suggest_float(name, **domain)
             else:
                 trial.suggest_categorical(name, list(self.choices[name]))
         return self.values(trial.params)
@@ -146,14 +127,6 @@ class Space(BaseModel):
         """Return the values that a trial's `params` stand for."""
         choices = self.choices
         return {name: choices[name][value] if name in choices else value for name, value in params.items()}
-
-    def check(self) -> None:
-        """Raise ValueError if a choice cannot be trained, as far as can be said without the data."""
-        for chosen in self.probes():
-            try:
-                Experiment(**self.fields(chosen)).resolved()
-            except ValueError as error:
-                raise ValueError(f"search {self.name!r} cannot try {json.dumps(chosen)}: {error}") from error
 
 
 def read(file: str | Path, changes: dict | None = None, name: str | None = None) -> Space:
@@ -172,11 +145,6 @@ def read(file: str | Path, changes: dict | None = None, name: str | None = None)
     if not path.is_file():
         raise ValueError(f"no search file {file}{_meant(str(file), shipped(), 'Those of the package are')}")
     content = _mapping(path)
-    if "space" not in content and set(content) & set(_FIELDS) and not set(content) - set(_FIELDS):
-        raise ValueError(
-            f"{path} is a preset, the fields of one experiment: `spml train --preset {file}`. A search file puts them "
-            "under `experiment:` and says under `space:` what is tried"
-        )
     content = {"name": path.stem} | content | ({} if name is None else {"name": name})
     for field, value in (changes or {}).items():
         put(content, f"experiment.{field}", value)
@@ -186,41 +154,19 @@ def read(file: str | Path, changes: dict | None = None, name: str | None = None)
         raise ValueError(f"{path}: {'; '.join(map(_reason, error.errors()))}") from None
 
 
-ALLOWED = {  # by the first word of pydantic's name of an error
-    "string": "a name of letters, digits, dots, - and _",
-    "dict": "names and values, such as {lr: [1e-3, 1e-4]}",
-    "list": "a list of choices, or {low: 1e-4, high: 1e-1, log: true}",
-    "int": "a whole number, at least 1",
-    "greater": "a whole number, at least 1",
-    "bool": "true or false",
-    "float": "a number",
-}
-
-
 def _reason(error: dict) -> str:
-    """Return one of pydantic's errors in the words of the file: field, what is wrong, what is allowed."""
-    kind, got = error["type"].split("_")[0], error["input"]
-    *parents, last = [str(part) for part in error["loc"] if part not in ("range", "choices")] or [""]
-    owner, place = ".".join(parents), ".".join([*parents, last])
-    known = Range.model_fields if len(parents) > 1 else Space.model_fields
-    match kind:
-        case "extra":
-            return f"no field {last!r} of {owner or 'a search'}{_meant(last, known)}"
-        case "missing":
-            return f"{owner or 'the file'} does not say {last!r}"
-        case "value":
-            return f"{place}: {error['ctx']['error']}".removeprefix(": ")
-        case "literal":
-            return f"{place} is {got!r}{_meant(str(got), get_args(known[last].annotation), 'Use', ' or ')}"
-        case "too":
-            return f"{place} is empty: name what is tried, such as {{lr: [1e-3, 1e-4]}}"
-    return f"{place} is {got!r}: give {ALLOWED.get(kind, 'a number')}"
+    """Return one of pydantic's errors with the place in the file, and its value."""
+    place, kind = ".".join(map(str, error["loc"])), error["type"]
+    if kind == "extra_forbidden":
+        return f"no field {place!r} of a search{_meant(place, Space.model_fields)}"
+    value = "" if kind in ("missing", "value_error") else f" is {error['input']!r}"
+    return f"{place}{value}: {error['msg'].removeprefix('Value error, ')}".removeprefix(": ")
 
 
-def _meant(name: str, known, before: str = "There are", between: str = ", ") -> str:
+def _meant(name: str, known, before: str = "There are") -> str:
     """Return the end of a sentence about an unknown name: the nearest of those that are known, and all of them."""
     hint = did_you_mean(name, known, 2, 0.6)
-    return f"{f': {hint}' if hint else '.'} {before} {between.join(known)}"
+    return f"{f': {hint}' if hint else '.'} {before} {', '.join(known)}"
 
 
 def shipped() -> list[str]:
@@ -231,8 +177,7 @@ def shipped() -> list[str]:
 def _mapping(path: Path) -> dict:
     content = read_yaml(path)
     if not isinstance(content, dict):
-        wrong = "is empty" if content is None else "is no mapping"
-        raise ValueError(f"{path} {wrong}: it must hold lines `name: value`")
+        raise ValueError(f"{path} is no mapping: it must hold lines `name: value`")
     return content
 
 
@@ -248,11 +193,6 @@ def read_preset(file: str | Path) -> dict:
     if not path.is_file():
         raise ValueError(f"no preset {path}: `spml search` writes one as runs/search/<name>.best.yaml")
     fields = _mapping(path)
-    if "space" in fields:
-        raise ValueError(
-            f"{path} is a search file: `spml search {file}` makes its trials and writes the best configuration as a "
-            "preset, runs/search/<name>.best.yaml"
-        )
     try:
         _check_names(fields)
     except ValueError as error:

@@ -17,7 +17,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,7 @@ class Found:
         chosen: the best values of the space; `val_map`: their mean validation mAP (percent), over `space.seeds` seeds.
         runs: of that configuration, with seeds 0 to `space.test_seeds` - 1.
         counts: trials that are "complete", "pruned" and "failed".
-        preset: file of the best configuration; `storage`: journal file or URL of the study.
+        preset: file of the best configuration.
         trials: one row per finished trial, the best first: its number, its values, val_map (percent; NaN where it was
             pruned or failed), state, and error. Also written as `<name>.trials.csv`, beside the preset.
     """
@@ -59,7 +59,6 @@ class Found:
     runs: list[Run]
     counts: dict[str, int]
     preset: Path
-    storage: str
     trials: pd.DataFrame
 
 
@@ -86,7 +85,6 @@ def search(
         ValueError: a value that cannot be, before any trial; another search has this name; no trial succeeded.
         RuntimeError: workers were lost; raised when all others are finished.
     """
-    space.check()
     shared, root = storage is not None, locate(root)
     if shared and "://" not in storage:
         raise ValueError(f"storage is the URL of a database, such as sqlite:///searches.db; got {storage!r}")
@@ -98,11 +96,11 @@ def search(
     storage = storage or str(folder / f"{space.name}.journal")
     lock = nullcontext() if shared else locks.exclusive(root, f"search-{space.name}", timeout=0)
     try:
-        with _quiet(), lock:
+        with lock:
             study = _open(space, storage)
             _same_search(study, space, key, None if shared else storage)
             _make_trials(study, space, executor, root, storage, progress)
-            return _finish(study, space, executor, root, storage, progress)
+            return _finish(study, space, executor, root, progress)
     except Timeout:
         raise ValueError(
             f"another process is at the search {space.name!r} in {root}: give that one more workers (--jobs), or both "
@@ -134,7 +132,7 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
                 ) from lost[0]
 
 
-def _finish(study, space: Space, executor, root: Path, storage: str, progress: bool) -> Found:
+def _finish(study, space: Space, executor, root: Path, progress: bool) -> Found:
     counts = _counts(study)
     if not counts["complete"]:
         reasons = {trial.user_attrs["error"]: None for trial in study.trials if "error" in trial.user_attrs}
@@ -150,7 +148,7 @@ def _finish(study, space: Space, executor, root: Path, storage: str, progress: b
     write_preset(preset, fields, f"Chosen by the search {space.name!r} among {said}.")
     trials = _trials(study, space)
     trials.to_csv(root / "search" / f"{space.name}.trials.csv", index=False)
-    return Found(space, chosen, best.value, runs, counts, preset, storage, trials)
+    return Found(space, chosen, best.value, runs, counts, preset, trials)
 
 
 def _trials(study, space: Space) -> pd.DataFrame:
@@ -173,11 +171,10 @@ def _trial(number: int, *, space: Space, storage: str, root: Path) -> None:
     Args:
         number: seeds the sampler. Machines that share a database draw at random, or they would draw alike.
     """
-    with _quiet():
-        study = _open(space, storage, None if "://" in storage else number)
-        counts = _counts(study)
-        if counts["finished"] + counts["running"] < space.budget:
-            study.optimize(partial(_objective, space=space, root=root), n_trials=1, catch=(Exception,))
+    study = _open(space, storage, None if "://" in storage else number)
+    counts = _counts(study)
+    if counts["finished"] + counts["running"] < space.budget:
+        study.optimize(partial(_objective, space=space, root=root), n_trials=1, catch=(Exception,))
 
 
 def _objective(trial, *, space: Space, root: Path) -> float:
@@ -234,6 +231,8 @@ class _Grid(GridSampler):
 
 
 def _open(space: Space, storage: str, seed: int | None = None):
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # instead of a line for each trial
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of heartbeats
     shared = "://" in storage
     sampler = _Grid(space) if space.sampler == "grid" else TPESampler(seed=seed)
     pruner = optuna.pruners.MedianPruner() if space.pruner == "median" else optuna.pruners.NopPruner()
@@ -255,6 +254,7 @@ def _same_search(study, space: Space, key: list, journal: str | None) -> None:
     """Raise ValueError if the study of that name compares something else."""
     own = space.model_dump(mode="json", include={"experiment", "space", "seeds"})
     own["experiment"].pop("root", None)
+    own["space"] = {n: {"log": False} | d if isinstance(d, dict) else d for n, d in own["space"].items()}
     own["data or code"] = key
     known = study.user_attrs.get("search")
     if known is None:
@@ -301,16 +301,3 @@ def _show(bar: tqdm, study) -> int:
     bar.n, complete = _counts(study)["finished"], [t.value for t in study.trials if _kind(t) == "complete"]
     bar.set_postfix_str(f"best validation mAP {max(complete):.2f}" if complete else "")
     return bar.n
-
-
-@contextmanager
-def _quiet():
-    """Silence Optuna's line for each trial, and its warnings that heartbeats are experimental."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        try:
-            yield
-        finally:
-            optuna.logging.set_verbosity(before)

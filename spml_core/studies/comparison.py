@@ -23,14 +23,10 @@ from spml_core.runs import Run
 from spml_core.studies.sweep import over_seeds, pairs, printed_rows
 
 PUBLISHED = "data/published_results.csv"
-# Rows that go by another name in a paper than with us, and rows of methods that are not registered.
-RENAMED = {
-    ("gr_table2", "splc"): "fm_splc",  # Focal margin + SPLC; the paper calls it SPLC
-    (
-        "gr_table2",
-        "role_li",
-    ): "role",  # the paper's ROLE; on VOC and COCO its cells are those of ROLE + LinearInit
-}
+# Rows of "GR Table 2" by another name than ours: its SPLC is Focal margin + SPLC; on VOC and COCO the cells of its ROLE
+# are those of ROLE + LinearInit.
+RENAMED = {("gr_table2", "splc"): "fm_splc", ("gr_table2", "role_li"): "role"}
+# And rows of methods that are not registered.
 OTHERS = {"role_li": "ROLE + LinearInit"}
 # Hill/SPLC's label settings on COCO in the file of published results, and the percent of the labels left (Table II).
 HILL_LEFT = {"full": 100, "75pct_labels_left": 75, "40pct_labels_left": 40, "single_positive": 34}

@@ -10,7 +10,6 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedFormatter
 from scipy.special import expit
 
 from spml_core import figures, models, train
@@ -19,16 +18,10 @@ from spml_core.runs import Run
 
 # What a label is, and how its bar looks; `positive` is a true label where nothing is annotated.
 KINDS = {
-    "annotated": {"facecolor": figures.POSITIVE, "edgecolor": figures.POSITIVE},
-    "positive": {"facecolor": figures.POSITIVE, "edgecolor": figures.POSITIVE},
-    "missing": {"facecolor": "white", "edgecolor": figures.POSITIVE, "hatch": "/////"},
-    "negative": {"facecolor": "0.75", "edgecolor": "0.75"},
-}
-KIND_LABELS = {
-    "annotated": "annotated positive",
-    "positive": "positive",
-    "missing": "missing positive",
-    "negative": "negative",
+    "annotated": {"label": "annotated positive", "fc": figures.POSITIVE, "ec": figures.POSITIVE},
+    "positive": {"label": "positive", "fc": figures.POSITIVE, "ec": figures.POSITIVE},
+    "missing": {"label": "missing positive", "fc": "white", "ec": figures.POSITIVE, "hatch": "/////"},
+    "negative": {"label": "negative", "fc": "0.75", "ec": "0.75"},
 }
 WRONG = "#D55E00"
 ABREAST = 6  # methods beside each other
@@ -127,15 +120,6 @@ def table(
     return pd.DataFrame(rows, columns=["image", "method", "class", "kind", "prob", "right"])
 
 
-def tally(bars: pd.DataFrame, threshold: float = 0.5) -> pd.DataFrame:
-    """Return how many bars of each kind are above the threshold, "3 of 4": a row a method, a column a kind of label."""
-    above = (bars["prob"] > threshold).groupby([bars["method"], bars["kind"]], sort=False)
-    text = above.sum().astype(str) + " of " + above.size().astype(str)
-    return (
-        text.unstack().rename(index=figures.label, columns=KIND_LABELS).rename_axis(index=None, columns=None)
-    )
-
-
 def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 0.5) -> Figure:
     """A row an image: the picture, then for each method a bar a label; a cross marks what is wrong.
 
@@ -146,17 +130,14 @@ def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 
         pictures: (height, width) or (height, width, 3) uint8, in the order of the images.
     """
     methods = list(dict.fromkeys(bars["method"]))
-    numbers = bars[bars["method"] == methods[0]].groupby("image", sort=False).size().tolist()
     blocks = -(-len(methods) // ABREAST)
     columns = -(-len(methods) // blocks)
     size = {"width": "text", "height_to_width": 0.17 * (1 + columns), "squeeze": False}
     widths = [0.7, *[1] * columns]
-    fig, axes = figures.subplots(blocks * len(numbers), 1 + columns, **size, width_ratios=widths)
+    fig, axes = figures.subplots(blocks * len(pictures), 1 + columns, **size, width_ratios=widths)
     for n, block in enumerate(np.split(axes, blocks)):
         several = methods[n * columns : (n + 1) * columns]
-        Rows(block[:, : 1 + len(several)], numbers).show(
-            bars[bars["method"].isin(several)], pictures, threshold
-        )
+        draw_rows(block[:, : 1 + len(several)], bars[bars["method"].isin(several)], pictures, threshold)
         for ax in block[:, 1 + len(several) :].flat:
             ax.set_axis_off()
     handles = legend([kind for kind in KINDS if (bars["kind"] == kind).any()])
@@ -166,63 +147,50 @@ def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 
 
 def legend(kinds: Sequence[str] = tuple(KINDS)) -> list:
     """Handles that explain the bars of these kinds, and the cross."""
-    handles = [Patch(label=KIND_LABELS[kind], **KINDS[kind]) for kind in kinds]
+    handles = [Patch(**KINDS[kind]) for kind in kinds]
     return [*handles, Line2D([], [], ls="", marker="x", color=WRONG, ms=3.5, mew=1.2, label="wrong side")]
 
 
-class Rows:
-    """The drawing of `draw`, which can show one set of images after another without being made anew.
+def draw_rows(
+    axes: np.ndarray,
+    bars: pd.DataFrame,
+    pictures: Sequence[np.ndarray],
+    threshold=0.5,
+    room: int | None = None,
+) -> None:
+    """Draw each image of `draw` into a row of axes, whatever they show; rows that are left become empty.
 
     Args:
-        axes: (images, 1 + methods).
-        num_bars: room for bars, for each image.
+        axes: (images or more, 1 + methods).
+        room: bars that each axis has place for; None = those of its image.
     """
-
-    def __init__(self, axes: np.ndarray, num_bars: Sequence[int]):
-        self.axes, self.bars, self.crosses, self.limits, self.images = axes, {}, {}, {}, []
-        square = {"extent": (0, 1, 1, 0), "cmap": "gray_r", "vmin": 0, "vmax": 255}
-        for n, (row, number) in enumerate(zip(axes, num_bars, strict=True)):
-            self.images.append(row[0].imshow(np.zeros((1, 1), np.uint8), **square))
-            row[0].set_axis_off()
-            for m, ax in enumerate(row[1:]):
-                self.bars[n, m] = ax.barh(range(number), 0, 0.75, lw=0.6).patches
-                (self.crosses[n, m],) = ax.plot([], [], "x", color=WRONG, ms=3.5, mew=1.2)
-                self.limits[n, m] = ax.axvline(0.5, ls=":", lw=0.7, color="0.3")
-                ax.set(xlim=(0, 1.15), xticks=[0, 0.5, 1], ylim=(number - 0.5, -0.5), yticks=range(number))
-                ax.spines["bottom"].set_bounds(0, 1)  # right of 1 there are only crosses
-                ax.xaxis.set_major_formatter("{x:g}")
-                ax.yaxis.set_major_formatter(FixedFormatter([""] * number))
-                ax.tick_params(axis="y", length=0)
-                ax.tick_params(axis="x", labelbottom=n == len(axes) - 1)
-        for ax in axes[-1, 1:]:
-            ax.set_xlabel("predicted probability $p$")
-
-    def show(self, bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 0.5) -> None:
-        """Show these images, no more than there are rows; rows that are left stay empty. Arguments of `draw`."""
-        images, methods = (list(dict.fromkeys(bars[name])) for name in ("image", "method"))
-        own = dict(iter(bars.groupby(["image", "method"], sort=False)))
-        for ax, method in zip(self.axes[0, 1:], methods, strict=False):
-            if ax.get_title() != (title := figures.label(method)):
-                ax.set_title(title)
-        for n in range(len(self.axes)):
-            there = n < len(images)
-            self.images[n].set_data(_squared(pictures[n]) if there else np.zeros((1, 1), np.uint8))
-            for m in range(self.axes.shape[1] - 1):
-                self._show(n, m, own[images[n], methods[m]] if there else bars[:0], threshold)
-
-    def _show(self, n: int, m: int, own: pd.DataFrame, threshold: float) -> None:
-        drawn, names = self.bars[n, m], own["class"].tolist()
-        widths = [*own["prob"], *[0] * (len(drawn) - len(own))]
-        for bar, width, kind in zip(drawn, widths, [*own["kind"], *["negative"] * len(drawn)], strict=False):
-            bar.set(width=width, hatch=None)
-            bar.set(**KINDS[kind])
-            bar.set_visible(width > 0)
-        wrong = np.flatnonzero(~own["right"].to_numpy(bool))
-        self.crosses[n, m].set_data([1.08] * len(wrong), wrong)
-        self.limits[n, m].set_xdata([threshold, threshold])
-        if m == 0:
-            names += [""] * (len(drawn) - len(names))
-            self.axes[n, 1].yaxis.set_major_formatter(FixedFormatter(names))
+    images = list(dict.fromkeys(bars["image"]))
+    for ax in axes.flat:
+        ax.clear()
+        ax.set_axis_off()
+    for row, image, picture in zip(axes, images, pictures, strict=False):
+        row[0].imshow(_squared(picture), extent=(0, 1, 1, 0), cmap="gray_r", vmin=0, vmax=255)
+        of_image = bars[bars["image"] == image].groupby("method", sort=False)
+        for ax, (method, own) in zip(row[1:], of_image, strict=True):
+            ax.set_axis_on()
+            for bar, kind in zip(
+                ax.barh(range(len(own)), own["prob"], 0.75, lw=0.6), own["kind"], strict=True
+            ):
+                bar.set(**KINDS[kind])
+            wrong = np.flatnonzero(~own["right"])
+            ax.plot([1.08] * len(wrong), wrong, "x", color=WRONG, ms=3.5, mew=1.2)
+            ax.axvline(threshold, ls=":", lw=0.7, color="0.3")
+            names = own["class"] if ax is row[1] else [""] * len(own)
+            ax.set(xlim=(0, 1.15), xticks=[0, 0.5, 1], ylim=((room or len(own)) - 0.5, -0.5))
+            ax.set_yticks(range(len(own)), names)
+            ax.spines["bottom"].set_bounds(0, 1)  # right of 1 there are only crosses
+            ax.xaxis.set_major_formatter("{x:g}")
+            ax.tick_params(axis="y", length=0)
+            if image == images[0]:
+                ax.set_title(figures.label(method))
+            last = image == images[-1]
+            ax.tick_params(axis="x", labelbottom=last)
+            ax.set_xlabel("predicted probability $p$" if last else "")
 
 
 def _squared(picture: np.ndarray) -> np.ndarray:

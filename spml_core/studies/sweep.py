@@ -82,8 +82,6 @@ def _measures(run: Run, names: list[str]) -> dict[str, float]:
         labels = run.labels(scored_split(run))
         family = metrics.f1_family(labels.logits, labels.full, kind="logit", evaluated=labels.known)
         known |= {name: 100 * value for name, value in family.row().items()}
-    if wrong := [name for name in names if name not in known]:
-        raise ValueError(f"unknown metric {wrong[0]!r}: use one of {', '.join(known)}")
     return {name: known[name] for name in names}
 
 
@@ -207,15 +205,13 @@ def above(text: str, table: pd.DataFrame, baseline: pd.Series, source: str = "")
     return Claim.differences(text, gains, source)
 
 
-def _plain(name) -> str:
-    if isinstance(name, tuple):
-        return f"({', '.join(map(_plain, name))})"
-    return f"{name:g}" if isinstance(name, Real) else str(name)
-
-
-def _named(name, of: str | None) -> str:
+def _named(name, of: str | None = None) -> str:
     """Return how evidence calls a row; a number goes with the name of the index, if it has one."""
-    return f"{of} = {name:g}" if of and isinstance(name, Real) else _plain(name)
+    if isinstance(name, tuple):
+        return f"({', '.join(map(_named, name))})"
+    if isinstance(name, Real):
+        return f"{of} = {name:g}" if of else f"{name:g}"
+    return str(name)
 
 
 def _term(name, of: str | None) -> str:

@@ -15,6 +15,7 @@ from sklearn.metrics import log_loss
 
 from spml_core import analysis, figures
 from spml_core.figures.claims import Interval, mean_sd
+from spml_core.metrics import f1_family
 from spml_core.runs import Labels, Run
 from spml_core.studies.epochs import last_epoch
 
@@ -51,13 +52,9 @@ def distance(labels: Labels) -> float:
     The distance itself does not say which group scores higher: a model that has them in the wrong order may be given a
     large one. The sign is that of the difference of the means, negative where the positives score lower.
     """
-    size = analysis.wasserstein_missing(labels.probs, **truth(labels))
-    if np.isnan(size):
-        return size
-    positives, negatives = (
-        labels.probs.mean(where=mask) for mask in (labels.missing_positive, labels.missing_negative)
-    )
-    return float(np.copysign(size, positives - negatives))
+    positives, negatives = missing_scores(labels).values()
+    size = analysis.wasserstein(positives, negatives)
+    return size if np.isnan(size) else float(np.copysign(size, positives.mean() - negatives.mean()))
 
 
 def class_distances(labels: Labels, classes: Iterable[str]) -> pd.DataFrame:
@@ -133,59 +130,50 @@ def curve_log_loss(labels: Labels, curve: Callable[[np.ndarray], np.ndarray]) ->
     return float(log_loss(positive, curve(np.concatenate(scores)), labels=[0, 1]))
 
 
-def draw_histogram(ax, table: pd.DataFrame, **look) -> dict:
+def draw_histogram(ax, table: pd.DataFrame, **look) -> None:
     """Draw the groups of an `analysis.histogram` as steps, the positives, which come first, on top of the others.
 
-    Returns the steps by group; `look` is of `ax.stairs`.
+    `look` is of `ax.stairs`.
     """
-    drawn = {}
     for name, color in zip(table["group"].unique()[::-1], (figures.NEGATIVE, figures.POSITIVE), strict=True):
         own = table[table["group"] == name]
         edges, label = [*own["low"], own["high"].iloc[-1]], f"{name} (n = {own['n'].iloc[0]:,})"
         options = {"fill": True, "alpha": 0.6, "color": color, "label": label} | look
-        drawn[name] = ax.stairs(own["share"], edges, **options)
-    return drawn
+        ax.stairs(own["share"], edges, **options)
 
 
-def draw_buckets(ax, bins: analysis.Buckets, min_count: int = 0, **look) -> list:
+def draw_buckets(ax, bins: pd.DataFrame, min_count: int = 0, **look) -> None:
     """Draw the share of false negatives by predicted probability, with its interval; sparse bins are faded.
 
     Args:
+        bins: of `analysis.bucket_false_negatives`.
         min_count: bins with fewer missing labels are sparse.
         look: of `ax.errorbar`.
     """
     options = {"fmt": "o", "ms": 2.5, "lw": 0.6, "color": "0.25"} | look
-    drawn = [
-        ax.errorbar(*dots, alpha=alpha, **options)
-        for dots, alpha in zip(_dots(bins, min_count), (1.0, 0.25), strict=True)
-    ]
+    sparse = bins["missing"] < max(min_count, 1)
+    for own, alpha in ((bins[~sparse], 1.0), (bins[sparse & (bins["missing"] > 0)], 0.25)):
+        bars = own["ratio"] - own["ratio_low"], own["ratio_high"] - own["ratio"]
+        ax.errorbar(own["mean_prob"], own["ratio"], bars, alpha=alpha, **options)
     ax.set(xlabel="predicted probability $p$", ylabel="FN / (FN + TN)")
-    return drawn
-
-
-def _dots(bins: analysis.Buckets, min_count: int) -> list[tuple]:
-    """x, y, (below, above) of the bins with enough labels, and of the others that are not empty."""
-    solid = bins.missing >= max(min_count, 1)
-    found = []
-    for chosen in (solid, (bins.missing > 0) & ~solid):
-        ratio = bins.ratio[chosen]
-        bars = (ratio - bins.ratio_low[chosen], bins.ratio_high[chosen] - ratio)
-        found.append((bins.mean_prob[chosen], ratio, bars))
-    return found
 
 
 def predictive(labels: Labels, threshold: float, min_count: int = 1) -> dict[str, float]:
-    """Return PPV, NPV (means over classes) and recall (of all labels) of a threshold, and the NPV of a guess.
+    """Return PPV, NPV (means over classes) and recall (of all labels) of probs > threshold, and the NPV of a guess.
 
-    PPV is NaN where fewer than `min_count` labels exceed the threshold.
+    PPV = TP / (TP + FP), NPV = TN / (TN + FN) (LASD Fig. 2); a class without such a prediction is in neither mean. PPV
+    is NaN where fewer than `min_count` labels exceed the threshold.
     """
-    table = analysis.predictive_values(labels.probs, labels.full, threshold, labels.known)
-    total = table.sum()
+    count = f1_family(labels.probs, labels.full, threshold, evaluated=labels.known).per_class
+    refused, negatives = count["evaluated"] - count["predicted"], count["evaluated"] - count["positives"]
+    right = refused - (count["positives"] - count["correct"])  # true negatives
     return {
-        "ppv": table["ppv"].mean() if total["tp"] + total["fp"] >= min_count else np.nan,
-        "npv": table["npv"].mean(),
-        "recall": total["tp"] / (total["tp"] + total["fn"]),
-        "guess": (total["fp"] + total["tn"]) / labels.known.sum(),
+        "ppv": (count["correct"] / count["predicted"]).mean()
+        if count["predicted"].sum() >= min_count
+        else np.nan,
+        "npv": (right / refused).mean(),
+        "recall": count["correct"].sum() / count["positives"].sum(),
+        "guess": negatives.sum() / labels.known.sum(),
     }
 
 
