@@ -70,15 +70,14 @@ def test_a_score_on_an_edge_belongs_to_the_bin_above(num_bins):
 
 def test_buckets_by_loop():
     probs, observed, full = simulated(3, -2, num_images=200)
-    buckets = analysis.bucket_false_negatives(probs, observed, full, num_bins=7, confidence=0.9)
-    table = buckets.frame()
+    table = analysis.bucket_false_negatives(probs, observed, full, num_bins=7)
     assert len(table) == 7 and table["missing"].sum() == (observed == 0).sum()
     for line in table.itertuples():
         inside = (observed == 0) & (probs >= line.low) & (probs < line.high)
         assert (line.missing, line.false_negatives) == (inside.sum(), full[inside].sum())
         assert line.ratio == pytest.approx(full[inside].mean())
         assert line.mean_prob == pytest.approx(probs[inside].mean())
-        interval = binomtest(int(full[inside].sum()), int(inside.sum())).proportion_ci(0.9, "wilson")
+        interval = binomtest(int(full[inside].sum()), int(inside.sum())).proportion_ci(0.95, "wilson")
         assert (line.ratio_low, line.ratio_high) == pytest.approx((interval.low, interval.high))
 
 
@@ -86,8 +85,8 @@ def test_probabilities_of_exactly_zero_and_one():
     """A saturated model: both ends are counted and nothing divides by zero."""
     probs, full = row(0, 0, 1, 1), row(0, 1, 1, 1)
     buckets = analysis.bucket_false_negatives(probs, np.zeros((1, 4)), full, num_bins=100)
-    assert (buckets.missing[0], buckets.missing[-1], buckets.missing.sum()) == (2, 2, 4)
-    assert (buckets.ratio[0], buckets.ratio[-1]) == (0.5, 1.0)
+    assert (buckets.missing[0], buckets.missing[99], buckets.missing.sum()) == (2, 2, 4)
+    assert (buckets.ratio[0], buckets.ratio[99]) == (0.5, 1.0)
     positives, negatives = probs[full == 1], probs[full == 0]
     assert (positives.tolist(), negatives.tolist()) == ([0, 1, 1], [0])
 
@@ -95,13 +94,12 @@ def test_probabilities_of_exactly_zero_and_one():
 # Intervals.
 
 
-@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
-def test_wilson_interval(confidence):
+def test_wilson_interval():
     pairs = [(s, n) for n in (1, 2, 7, 100, 12345) for s in {0, 1, n // 2, n - 1, n}]
     successes, trials = np.array(pairs).T
-    low, high = analysis.wilson(successes, trials, confidence)
+    low, high = analysis.wilson(successes, trials)
     for i, (s, n) in enumerate(pairs):
-        expected = binomtest(s, n).proportion_ci(confidence, "wilson")
+        expected = binomtest(s, n).proportion_ci(0.95, "wilson")
         assert (low[i], high[i]) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
@@ -113,12 +111,6 @@ def test_wilson_interval_holds_its_proportion():
         assert (low >= 0).all() and (low <= successes / trials).all()
         assert (high <= 1).all() and (high >= successes / trials).all()
     assert np.array(analysis.wilson(0, 0)).tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("confidence", [0, 1, 95, float("nan")])
-def test_wilson_confidence(confidence):
-    with pytest.raises(ValueError, match=f"confidence.*got {confidence}"):
-        analysis.wilson(1, 2, confidence)
 
 
 # The shape of k.
@@ -273,7 +265,7 @@ BAD = [
     ("unknown truth", {"full": row(1, -1)}, r"image 0, class 1 is -1"),
     ("truth NaN", {"full": row(np.nan, 1)}, r"image 0, class 0 is nan"),
 ]
-FUNCTIONS = ["bucket_false_negatives", "fit_k_hat", "slope_test", "wasserstein_missing"]
+FUNCTIONS = ["bucket_false_negatives", "fit_k_hat", "slope_test"]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

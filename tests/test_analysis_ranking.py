@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import friedmanchisquare
+from scipy.stats import friedmanchisquare, studentized_range
 
 from spml_core import analysis
 
@@ -27,22 +27,14 @@ def test_the_published_critical_difference(alpha, published):
     assert analysis.critical_difference(4, 14, alpha) == pytest.approx(published, abs=0.005)
 
 
-def test_tests_agree_with_each_other_and_with_scipy():
+def test_tests_agree_with_scipy():
     result = analysis.rank(SCORES)
     mean = result.table["mean_rank"]
     assert result.friedman_p == pytest.approx(friedmanchisquare(*SCORES.to_numpy().T).pvalue)
-    assert (result.blocks, result.alpha) == (14, 0.05)
-    np.testing.assert_allclose(result.nemenyi_p, result.nemenyi_p.T)
-    assert (np.diag(result.nemenyi_p) == 1).all()
-    told_apart = 0
-    for one in OFFSETS:
-        for other in OFFSETS:
-            apart = abs(mean[one] - mean[other]) > result.critical_difference
-            assert apart == (result.nemenyi_p.loc[one, other] < 0.05)
-            assert apart != any({one, other} <= set(group) for group in result.groups) or one == other
-            told_apart += apart
-    assert told_apart and result.groups  # both kinds of pairs are here
-    assert result.table.index[0] == "gr"
+    assert result.blocks == 14 and result.table.index[0] == "gr"
+    # By the definition: the difference with a p-value of 5 % in the studentised range.
+    p = studentized_range.sf(result.critical_difference / np.sqrt(4 * 5 / (12 * 14)), 4, np.inf)
+    assert p == pytest.approx(0.05, abs=1e-6) and mean["an"] - mean["gr"] > result.critical_difference
 
 
 def test_intervals_of_ranks():
@@ -55,32 +47,20 @@ def test_intervals_of_ranks():
     sure = pd.DataFrame({"good": [3.0, 4, 5], "bad": [1.0, 2, 3]})
     ranks = analysis.rank(sure)
     assert ranks.table.loc["good", ["mean_rank", "rank_low", "rank_high"]].tolist() == [1, 1, 1]
-    assert np.isnan(ranks.friedman_p) and ranks.groups == (("good", "bad"),)  # 3 blocks are little evidence
+    apart = np.ptp(ranks.table["mean_rank"])
+    assert np.isnan(ranks.friedman_p) and apart < ranks.critical_difference  # 3 blocks are little evidence
 
 
 def test_noise_is_not_read_as_progress():
     rng = np.random.default_rng(0)
     noise = pd.DataFrame(rng.normal(90, 1, (6, 4)), columns=list("abcd"))
     result = analysis.rank(noise)
-    assert result.groups == (tuple(result.table.index),) and result.friedman_p > 0.05
-
-
-def test_paired_difference():
-    rng = np.random.default_rng(0)
-    level = rng.normal(80, 10, 20)
-    scores = pd.DataFrame({"an": level, "gr": level + rng.normal(2, 0.5, 20), "same": level + 1e-9})
-    mean, low, high = analysis.paired_difference(scores, "gr", "an")
-    assert 0 < low < mean < high and mean == pytest.approx((scores["gr"] - scores["an"]).mean())
-    assert high - low == pytest.approx(2 * 1.96 * 0.5 / np.sqrt(20), rel=0.5)
-    mean, low, high = analysis.paired_difference(pd.DataFrame({"a": [1.0, 2], "b": [2.0, 1]}), "a", "b")
-    assert low <= 0 <= high and mean == 0
+    assert np.ptp(result.table["mean_rank"]) < result.critical_difference and result.friedman_p > 0.05
 
 
 def test_bad_tables():
-    with pytest.raises(ValueError, match=r"at least 2 blocks .rows. and 2 methods .columns., got \(1, 4\)"):
+    with pytest.raises(ValueError, match=r"2 methods .columns. or more.*got 4 scores of shape \(1, 4\)"):
         analysis.rank(SCORES[:1])
     hole = pd.DataFrame({"gr": [1.0, np.nan], "an": [1.0, 2.0]}, index=["voc", "coco"])
-    with pytest.raises(ValueError, match="no score of gr in block 'coco'"):
+    with pytest.raises(ValueError, match=r"got 3 scores of shape \(2, 2\)"):
         analysis.rank(hole)
-    with pytest.raises(ValueError, match="alpha must be in"):
-        analysis.rank(SCORES, alpha=5)

@@ -170,10 +170,11 @@ def test_paired_digits(small):
 
 def test_correlation_of_paired_digits():
     full = digits.load(train=2000, val=1, test=1, paired=1.0).parts["train"].full
-    phi = analysis.cooccurrence(full).phi
+    phi = analysis.label_correlation(full)
     partners = phi[np.arange(10), np.arange(10) ^ 1]
     np.testing.assert_allclose(partners, 0.45, atol=0.09)
-    assert analysis.cooccurrence(digits.load(train=2000, val=1, test=1).parts["train"].full).strength < 0.1
+    alone = analysis.label_correlation(digits.load(train=2000, val=1, test=1).parts["train"].full)
+    assert analysis.correlation_strength(alone) < 0.1
 
 
 def test_other_counts(small):

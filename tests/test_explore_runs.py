@@ -394,9 +394,10 @@ def test_bars_are_those_of_the_table(runs, compare):
     for n, image in enumerate("abc"):
         for m, method in enumerate(probs):
             own = bars[(bars["image"] == image) & (bars["method"] == method)]
-            widths = [bar.get_width() for bar in panel._rows.bars[n, m]]
+            widths = [bar.get_width() for bar in panel._axes[n, 1 + m].patches]
             np.testing.assert_allclose(widths[: len(own)], own["prob"])
-            assert len(panel._rows.crosses[n, m].get_xdata()) == (~own["right"]).sum()
+            (crosses,) = (line for line in panel._axes[n, 1 + m].lines if line.get_marker() == "x")
+            assert len(crosses.get_xdata()) == (~own["right"]).sum()
     annotated = [", ".join(np.array(runs["an"].classes)[row == 1]) for row in observed]
     assert told(panel, "annotated") == annotated
 
@@ -479,7 +480,7 @@ def test_unknown_labels_are_in_no_group_of_the_browser(partly_known):
 def test_unknown_labels_have_no_bar_and_match_no_filter(partly_known):
     panel = predictions(runs=[partly_known])
     for n in range(3):
-        assert sum(bar.get_width() > 0 for bar in panel._rows.bars[n, 0]) == 1
+        assert sum(bar.get_width() > 0 for bar in panel._axes[n, 1].patches) == 1
     assert told(panel, "true") == told(panel, "annotated")
     panel.threshold.value = 0
     for show in ("missing", "found", "wrong"):

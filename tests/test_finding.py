@@ -4,6 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import confusion_matrix
 
 from spml_core import analysis
 from spml_core.runs import Experiment, Labels, run
@@ -61,6 +62,17 @@ def test_missing_labels_of_the_training_images(trained):
     fig, ax = plt.subplots()
     unobserved.draw_histogram(ax, table)
     assert [patch.get_label().split(" (")[0] for patch in ax.patches] == list(reversed(unobserved.GROUPS))
+    plt.close(fig)
+
+
+def test_buckets_with_few_labels_are_faded():
+    probs, full = np.array([[0.1, 0.1, 0.1, 0.9]]), np.array([[1, 0, 0, 1]])
+    bins = analysis.bucket_false_negatives(probs, np.zeros_like(full), full, num_bins=3)
+    fig, ax = plt.subplots()
+    unobserved.draw_buckets(ax, bins, min_count=2)
+    (solid, faded) = (drawn.lines[0] for drawn in ax.containers)
+    assert (solid.get_ydata().tolist(), faded.get_ydata().tolist()) == ([1 / 3], [1])
+    assert faded.get_alpha() < solid.get_alpha() == 1
     plt.close(fig)
 
 
@@ -158,6 +170,20 @@ def test_unannotated_labels_are_all_labels(trained):
     scores = unobserved.missing_scores(labels, ("positives", "negatives"))
     assert [*scores] == ["positives", "negatives"] and sum(map(len, scores.values())) == 40 * 10
     np.testing.assert_array_equal(scores["positives"], labels.probs[labels.full == 1])
+
+
+def test_predictive_values_against_scikit_learn():
+    rng = np.random.default_rng(0)
+    full, known = (rng.random((300, 4)) < 0.3).astype(np.int8), rng.random((300, 4)) < 0.8
+    labels = Labels(np.zeros_like(full), full, known, rng.normal(2 * full))
+    ppv, npv, right = [], [], 0
+    for c in range(4):
+        chosen = known[:, c]
+        (tn, fp), (fn, tp) = confusion_matrix(full[chosen, c], labels.probs[chosen, c] > 0.7)
+        ppv, npv, right = [*ppv, tp / (tp + fp)], [*npv, tn / (tn + fn)], right + tp
+    guess = (full[known] == 0).mean()
+    expected = {"ppv": np.mean(ppv), "npv": np.mean(npv), "recall": right / full[known].sum(), "guess": guess}
+    assert unobserved.predictive(labels, 0.7) == pytest.approx(expected)
 
 
 def test_predictive_values_need_predictions(trained):

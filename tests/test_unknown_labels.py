@@ -58,7 +58,7 @@ def test_what_is_counted(labels):
     assert unobserved.found(labels, 0.0).found == unobserved.found(labels, 0.0).unobserved == 25
     assert unobserved.class_distances(labels, "abc")[["positives", "negatives"]].to_numpy().sum() == 25
     assert analysis.group_means(labels.logits, **truth)["n"].tolist()[1:] == [*map(len, groups.values()), 0]
-    assert analysis.identification_curve(labels.probs, **truth)["found"][0] == 25
+    assert analysis.identification_curve(labels.probs, **truth, thresholds=[0])["found"][0] == 25
     assert analysis.reliability(labels.probs, labels.full, evaluated=labels.known).bins["count"].sum() == 40
     everything = unobserved.missing_scores(unobserved.unannotated(labels))
     assert sum(map(len, everything.values())) == 40
@@ -78,7 +78,7 @@ STUDIES = {
     "slope_test": lambda labels: (
         analysis.slope_test(labels.probs, **unobserved.truth(labels), permutations=2).w
     ),
-    "cooccurrence": lambda labels: analysis.cooccurrence(labels.full, labels.known).phi,
+    "label_correlation": lambda labels: analysis.label_correlation(labels.full, labels.known),
     "summary": lambda labels: pd.Series(examples.summary(labels.probs, **unobserved.truth(labels))),
     "bars": lambda labels: examples.table(
         {"an": labels.probs}, **unobserved.truth(labels), images=map(str, range(15)), classes="abc"

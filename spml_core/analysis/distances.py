@@ -31,7 +31,7 @@ def wasserstein(positives, negatives, positive_weights=None, negative_weights=No
     groups, weights = [np.ravel(positives), np.ravel(negatives)], [positive_weights, negative_weights]
     if not all(len(group) and (w is None or np.any(w)) for group, w in zip(groups, weights, strict=True)):
         return np.nan
-    bounds = float(min(map(np.min, groups))), float(max(map(np.max, groups)))
+    bounds = float(np.min([*map(np.min, groups)])), float(np.max([*map(np.max, groups)]))
     if not np.isfinite(bounds).all():
         raise ValueError(f"scores must be finite, they reach from {bounds[0]} to {bounds[1]}")
     if sum(map(len, groups)) <= GRID or positive_weights is not None or negative_weights is not None:

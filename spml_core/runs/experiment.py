@@ -12,8 +12,7 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, SkipValidation
 
 from spml_core import data, methods, models, train
-from spml_core.data import labels
-from spml_core.data import observe
+from spml_core.data import labels, observe
 from spml_core.runs.protocols import DEFAULTS
 from spml_core.runs.record import to_json
 
