@@ -108,18 +108,9 @@ def test_a_filter_of_zeros_stays_zero():
         landscape.random_direction(nn.BatchNorm1d(3), 0)
 
 
-def test_directions_that_do_not_fit():
-    problem, _ = quadratic()
-    for direction, match in (
-        ({"weight": torch.zeros(2)}, r"shape \(2, 3\)"),
-        ({"w": torch.zeros(2)}, "no such"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            landscape.line(problem, STEPS, [direction])
+def test_a_surface_has_two_directions():
     with pytest.raises(ValueError, match="two directions, got 3"):
-        landscape.surface(problem, STEPS, directions=(0, 1, 2))
-    with pytest.raises(ValueError, match="alphas must be a list of finite steps"):
-        landscape.line(problem, [0, np.inf])
+        landscape.surface(quadratic()[0], STEPS, directions=(0, 1, 2))
 
 
 # A quadratic: everything is known.
@@ -142,53 +133,37 @@ def test_lines_of_a_quadratic_are_exact():
     )
 
 
-def test_surface_of_a_quadratic_is_exact():
+def test_surface_of_a_quadratic_is_exact(monkeypatch):
+    monkeypatch.setattr(landscape.surfaces, "CHUNK", 7)
     problem, hessian = quadratic()
-    surface = landscape.surface(problem, STEPS, STEPS[2:7], (3, 4), chunk=7)
+    surface = landscape.surface(problem, STEPS, (3, 4))
     a, b = (flat(landscape.random_direction(problem.model, seed)) for seed in (3, 4))
-    points = STEPS[:, None, None] * a + STEPS[None, 2:7, None] * b
+    points = STEPS[:, None, None] * a + STEPS[None, :, None] * b
     expected = 3 + np.einsum("abi,ij,abj->ab", points, hessian, points) / 2
     np.testing.assert_allclose(surface.values["loss"], expected, rtol=1e-12)
-    rise = landscape.mean_rise(STEPS, surface.values["loss"], 0.4, STEPS[2:7])
-    assert rise == pytest.approx(0.4**2 * (a @ hessian @ a + b @ hessian @ b) / 4, rel=1e-9)
-    table = surface.frame()
-    assert table.loc[5 * 2 + 3, ["alpha", "beta", "loss"]].tolist() == pytest.approx(
-        [STEPS[2], STEPS[5], expected[2, 3]]
-    )
+    row = surface.frame().loc[9 * 2 + 3, ["alpha", "beta", "loss"]].tolist()
+    assert row == pytest.approx([STEPS[2], STEPS[3], expected[2, 3]])
 
 
 def test_curvature_of_a_quadratic_is_exact():
     problem, hessian = quadratic()
-    found = landscape.curvature(problem, k=3)
-    np.testing.assert_allclose(found.top, np.linalg.eigvalsh(hessian)[:-4:-1], rtol=1e-10)
+    found = landscape.curvature(problem, "loss")
+    assert found.top == pytest.approx(np.linalg.eigvalsh(hessian)[-1], rel=1e-10)
     assert found.trace == pytest.approx(np.trace(hessian)) and found.trace_error == 0
     assert found.num_parameters == 6
 
 
 def test_curvature_of_many_parameters():
     problem, hessian = quadratic((20, 20))
-    found = landscape.curvature(problem, k=2, num_vectors=64, tol=1e-6)
-    np.testing.assert_allclose(found.top, np.linalg.eigvalsh(hessian)[:-3:-1], rtol=1e-5)
+    found = landscape.curvature(problem, "loss", num_vectors=64, tol=1e-6)
+    assert found.top == pytest.approx(np.linalg.eigvalsh(hessian)[-1], rel=1e-5)
     assert abs(found.trace - np.trace(hessian)) < 4 * found.trace_error
     assert 0 < found.trace_error < 0.1 * found.trace
-    assert found.trace == landscape.curvature(problem, k=2, num_vectors=64, tol=1e-6).trace
+    assert found.trace == landscape.curvature(problem, "loss", num_vectors=64, tol=1e-6).trace
     diagonal = Quadratic(np.diag(np.arange(1.0, 401)), problem.model.weight.detach())
-    found = landscape.curvature(landscape.Problem(problem.model, problem.inputs, {"loss": diagonal}))
-    assert (found.top[0], found.trace) == pytest.approx((400, 400 * 401 / 2), rel=1e-3)
+    found = landscape.curvature(landscape.Problem(problem.model, problem.inputs, {"loss": diagonal}), "loss")
+    assert (found.top, found.trace) == pytest.approx((400, 400 * 401 / 2), rel=1e-3)
     assert found.trace_error == pytest.approx(0, abs=1e-6)  # sign vectors see a diagonal exactly
-
-
-@pytest.mark.parametrize(
-    "options, match",
-    [
-        ({"loss": "own"}, "one of loss; got 'own'"),
-        ({"k": 7}, r"\[1, 6\]"),
-        ({"num_vectors": 0}, "at least 1"),
-    ],
-)
-def test_bad_curvature(options, match):
-    with pytest.raises(ValueError, match=match):
-        landscape.curvature(quadratic()[0], **options)
 
 
 # Flatness.
@@ -204,21 +179,18 @@ def test_width_needs_a_rise_on_both_sides():
 
 
 def test_mean_rise_with_a_hole():
-    grid = STEPS[:, None] ** 2 + STEPS**2
-    grid[0, 0] = np.nan  # a corner, outside the circle
-    assert landscape.mean_rise(STEPS, grid, 0.5, STEPS) == pytest.approx(0.25, abs=0.02)
-    grid[6, 4] = np.nan
-    assert np.isnan(landscape.mean_rise(STEPS, grid, 0.5, STEPS))
+    rise = STEPS**2
+    rise[0] = np.nan  # beyond the radius
+    assert landscape.mean_rise(STEPS, rise, 0.5) == pytest.approx(0.25, abs=0.02)
+    rise[6] = np.nan
+    assert np.isnan(landscape.mean_rise(STEPS, rise, 0.5))
 
 
 @pytest.mark.parametrize(
     "function, arguments, match",
     [
         ("width", (STEPS + 0.1, STEPS, 0.1), "finite loss at alpha = 0"),
-        ("width", (STEPS, STEPS, 0), "delta must be > 0"),
-        ("width", (STEPS[::-1], STEPS, 0.1), "must increase"),
         ("mean_rise", (STEPS, STEPS, 1.1), r"radius must be in \(0, 1\]"),
-        ("mean_rise", (STEPS, np.where(STEPS == 0, np.nan, 1), 0.5), "centre is a hole"),
     ],
 )
 def test_bad_flatness(function, arguments, match):
@@ -236,7 +208,7 @@ def test_weights_are_bit_equal_afterwards(batch_norm):
     before = copy.deepcopy(problem.model.state_dict())
     landscape.line(problem, STEPS, (0,))
     landscape.surface(problem, STEPS[::4])
-    landscape.curvature(problem)
+    landscape.curvature(problem, "full_bce")
     assert problem.model.training
     for name, tensor in problem.model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
@@ -280,8 +252,8 @@ def test_curvature_of_a_network():
 
     vector = torch.cat([w.flatten() for w in weights.values()])
     expected = torch.autograd.functional.hessian(loss, vector)
-    found = landscape.curvature(problem, k=2)
-    np.testing.assert_allclose(found.top, torch.linalg.eigvalsh(expected)[[-1, -2]], rtol=1e-3)
+    found = landscape.curvature(problem, "full_bce")
+    assert found.top == pytest.approx(float(torch.linalg.eigvalsh(expected)[-1]), rel=1e-3)
     assert found.trace == pytest.approx(float(expected.trace()), rel=1e-3)
 
 
@@ -296,11 +268,11 @@ def test_what_is_not_finite_is_a_hole():
         return torch.where(logits[0, 0] > start[0] + 0.3, torch.inf, torch.ones(()))
 
     problem = landscape.Problem(problem.model, problem.inputs, {"cliff": cliff})
-    step = {"weight": torch.ones(2, 3)}
-    line = landscape.line(problem, STEPS, [step, {"weight": -2 * torch.ones(2, 3)}])
-    assert np.isnan(line.values["cliff"][0]).tolist() == (STEPS > 0.3).tolist()
-    assert line.values["cliff"][1, 8] == 1 and line.meta["directions"] == ["given 0", "given 1"]
-    assert line.frame().groupby("alpha")["cliff"].mean().tolist() == [1] * 9
+    line = landscape.line(problem, STEPS, (0, 1))
+    for seed, values in enumerate(line.values["cliff"]):
+        moved = STEPS * float(landscape.random_direction(problem.model, seed)["weight"][0, 0])
+        assert np.isnan(values).tolist() == (moved > 0.3).tolist()
+    assert np.isnan(line.values["cliff"]).any() and line.frame()["cliff"].dropna().eq(1).all()
 
 
 # Files.
@@ -326,16 +298,17 @@ def counted():
     return landscape.Problem(problem.model, problem.inputs, {"loss": loss}, note={"run": "here"})
 
 
-def test_an_interrupted_surface_goes_on(counted, tmp_path):
+def test_an_interrupted_surface_goes_on(counted, tmp_path, monkeypatch):
+    monkeypatch.setattr(landscape.surfaces, "CHUNK", 10)
     path = tmp_path / "deeper" / "surface.safetensors"
-    expected = landscape.surface(counted, STEPS, chunk=10).values["loss"]
+    expected = landscape.surface(counted, STEPS).values["loss"]
     Counted.calls, Counted.stop = 0, 36  # the centre and 35 points
     with pytest.raises(KeyboardInterrupt):
-        landscape.surface(counted, STEPS, path=path, chunk=10)
+        landscape.surface(counted, STEPS, path=path)
     with pytest.raises(ValueError, match="30 of 81 points are there"):
         landscape.Landscape.load(path)
     Counted.calls, Counted.stop = 0, -1
-    result = landscape.surface(counted, STEPS, path=path, chunk=10)
+    result = landscape.surface(counted, STEPS, path=path)
     assert Counted.calls == 1 + 81 - 30
     np.testing.assert_array_equal(result.values["loss"], expected)
     Counted.calls = 0
@@ -352,23 +325,22 @@ def test_a_file_of_something_else_is_refused(counted, tmp_path):
     path = tmp_path / "line.safetensors"
     landscape.line(counted, STEPS, path=path)
     content = path.read_bytes()
-    with pytest.raises(ValueError, match=r"different: alphas, fingerprint"):
+    with pytest.raises(ValueError, match="different: alphas"):
         landscape.line(counted, STEPS / 2, path=path)
     other = landscape.Problem(Weights(np.ones((2, 3))), counted.inputs, counted.losses, note=counted.note)
-    with pytest.raises(
-        ValueError, match=r"different: fingerprint \(weights, images or directions\)\. Delete"
-    ):
+    with pytest.raises(ValueError, match=r"different: losses at the centre.*Delete"):
         landscape.line(other, STEPS, path=path)
     shifted = Counted(counted.losses["loss"].hessian, counted.losses["loss"].centre + 1)
     changed = landscape.Problem(counted.model, counted.inputs, {"loss": shifted}, note=counted.note)
-    with pytest.raises(ValueError, match=r"value of 'loss' at the centre, 3\.0"):
+    with pytest.raises(ValueError, match="different: losses at the centre"):
         landscape.line(changed, STEPS, path=path)
     assert path.read_bytes() == content
     landscape.line(counted, STEPS, path=tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == content
 
 
-def test_an_executor_gives_the_same(tmp_path):
+def test_an_executor_gives_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(landscape.surfaces, "CHUNK", 3)
     problem = image_problem()
     method = methods.build("em_apl", 3, 20)
     losses = {"own": landscape.MethodLoss(method, torch.zeros(20, 3), torch.arange(20), 10), **problem.losses}
@@ -376,17 +348,9 @@ def test_an_executor_gives_the_same(tmp_path):
     expected = landscape.surface(problem, STEPS[::2])
     with ThreadPoolExecutor(2) as executor:
         path = tmp_path / "surface.safetensors"
-        result = landscape.surface(problem, STEPS[::2], chunk=3, executor=executor, path=path)
+        result = landscape.surface(problem, STEPS[::2], executor=executor, path=path)
     for name in losses:
         np.testing.assert_array_equal(result.values[name], expected.values[name])
-
-
-def test_a_problem_needs_losses_and_inputs():
-    model = network()
-    with pytest.raises(ValueError, match="no losses given"):
-        landscape.Problem(model, torch.zeros(1, 1, 8, 8), {})
-    with pytest.raises(ValueError, match="no inputs given"):
-        landscape.Problem(model, torch.zeros(0, 1, 8, 8), {"loss": landscape.FullBCE(torch.zeros(0, 3))})
 
 
 # Losses of methods.
@@ -421,7 +385,7 @@ def test_a_method_is_frozen(name):
             torch.testing.assert_close(value, before[key], equal_nan=True, rtol=0, atol=0)
 
     problem = landscape.Problem(nn.Linear(3, 3), torch.randn(20, 3), {"own": loss})
-    found = landscape.curvature(problem)
+    found = landscape.curvature(problem, "own")
     weights = {n: p.detach() for n, p in problem.model.named_parameters()}
 
     def at(vector):
@@ -481,7 +445,7 @@ def test_the_problem_of_a_run(trained):
     assert problem.copy().values() == pytest.approx(expected, rel=1e-5)
     elsewhere = pickle.loads(pickle.dumps(problem))  # as an executor of processes sends it
     assert elsewhere.copy().values() == problem.copy().values()
-    assert problem.note["run"] == trained.path.name and "epoch 1 of 1" in problem.note["own"]
+    assert problem.note["run"] == trained.path.name
     line = landscape.line(problem, [-0.5, 0, 0.5], (0,))
     assert line.values["full_bce"].min() == line.values["full_bce"][0, 1]  # it was trained to be low here
 

@@ -156,7 +156,7 @@ def read(file: str | Path, changes: dict | None = None, name: str | None = None)
 
 def _reason(error: dict) -> str:
     """Return one of pydantic's errors with the place in the file, and its value."""
-    place, kind = ".".join(map(str, error["loc"])), error["type"]
+    place, kind = ".".join(map(str, error["loc"][:2])), error["type"]  # not the branch of a union
     if kind == "extra_forbidden":
         return f"no field {place!r} of a search{_meant(place, Space.model_fields)}"
     value = "" if kind in ("missing", "value_error") else f" is {error['input']!r}"
