@@ -208,7 +208,7 @@ def test_pseudo_labels(trained):
     once, _ = unobserved.pseudo_labels(trained("pseudo_label"), "positive")
     table = unobserved.accuracy_table({"a": [(corrected, 1.0)], "b": [(once, 1.0)]})
     assert table["given"].tolist() == [corrected.found, once.found]
-    none = analysis.Identification(0, 0, 5, 100)
+    none = analysis.identification([[0, 0]], [[0, 0]], [[1, 0]])
     assert unobserved.accuracy_table({"c": [(none, 0.5)]})["accuracy"].tolist() == ["none given"]
     with pytest.raises(ValueError, match="unknown kind 'some'"):
         unobserved.pseudo_labels(watched, "some")

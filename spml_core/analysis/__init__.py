@@ -7,12 +7,7 @@ with extra("notebooks"):
     from spml_core.analysis.correlation import correlation_agreement, correlation_strength, label_correlation
     from spml_core.analysis.distances import histogram, logit_density, wasserstein
     from spml_core.analysis.groups import GROUPS, group_means
-    from spml_core.analysis.identification import (
-        Identification,
-        highest,
-        identification,
-        identification_curve,
-    )
+    from spml_core.analysis.identification import highest, identification, identification_curve
     from spml_core.analysis.khat import (
         SlopeTest,
         fit_k_hat,
@@ -23,11 +18,3 @@ with extra("notebooks"):
     )
     from spml_core.analysis.missing import or_undefined
     from spml_core.analysis.ranking import critical_difference, rank
-
-__all__ = [
-    "GROUPS", "Identification", "SlopeTest", "bucket_false_negatives", "classwise_ece", "correlation_agreement",
-    "correlation_strength", "critical_difference", "fit_k_hat", "fit_k_hat_to_buckets", "group_means", "highest",
-    "histogram", "identification", "identification_curve", "k_hat_from_annotation_rate", "k_hat_logistic",
-    "label_correlation", "logit_density", "or_undefined", "rank", "reliability", "slope_test", "wasserstein",
-    "wilson",
-]  # fmt: skip

@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
 from spml_core.analysis.missing import missing_blocks
 
 
-@dataclass(frozen=True)
-class Identification:
-    """How many missing positives a method found, or how many of its pseudo-labels are right.
-
-    Attributes:
-        found: unobserved labels that the method takes for positive (or, if so asked, for negative).
-        correct: how many of them truly are.
-        missing_positives: unobserved labels that are truly positive (or negative).
-        unobserved: unobserved labels of known truth.
-    """
-
-    found: int
-    correct: int
-    missing_positives: int
-    unobserved: int
-
-    @property
-    def precision(self) -> float:
-        """correct / found, the accuracy of pseudo-labels; NaN if nothing was found."""
-        return _ratio(self.correct, self.found)
-
-    @property
-    def recall(self) -> float:
-        """correct / missing_positives; NaN if nothing is missing."""
-        return _ratio(self.correct, self.missing_positives)
-
-    @property
-    def chance(self) -> float:
-        """Precision of a guess: the share of that truth among unobserved labels."""
-        return _ratio(self.missing_positives, self.unobserved)
-
-
-def identification(found, observed, full, known=None, *, label: int = 1) -> Identification:
+def identification(found, observed, full, known=None, *, label: int = 1) -> pd.Series:
     """Return precision and recall of the missing labels that were found (Hill Fig. 7), or of pseudo-labels.
 
     Nearly all unobserved labels are negative, so 99 % of right negatives (EM Tables 4 and 7) may be no better than
@@ -53,23 +19,25 @@ def identification(found, observed, full, known=None, *, label: int = 1) -> Iden
         observed, full, known: see `bucket_false_negatives`.
         label: 1; or 0 for labels taken for negative, such as EM+APL's `run.method_state()["pseudo_negative"] > 0`.
 
+    Returns:
+        What `identification_curve` has by threshold.
+
     Raises:
         ValueError: `found` is no mask of 0 and 1, or as `bucket_false_negatives`.
     """
+    found, full = np.asarray(found), np.asarray(full)
     if not np.isin(found, (0, 1)).all():
         raise ValueError("found must be a mask of True and False: compare the scores with a threshold first")
-    counts = np.zeros(4, int)
-    for chosen, positive in missing_blocks(found, observed, full, known):
-        chosen, right = chosen == 1, positive == label
-        counts += (chosen.sum(), (chosen & right).sum(), right.sum(), len(right))
-    return Identification(*map(int, counts))
+    return identification_curve(found, observed, full if label else 1 - full, [0.5], known).iloc[0]
 
 
 def identification_curve(probs, observed, full, thresholds, known=None) -> pd.DataFrame:
-    """Return `identification` of probs > threshold, for many thresholds in one pass and bounded memory.
+    """Return which missing labels have probs > threshold, for many thresholds in one pass and bounded memory.
 
     Returns:
-        One row per threshold, increasing: threshold, found, correct, precision, recall (NaN where undefined).
+        One row per threshold, increasing: threshold, found (how many missing labels are above it), correct (how many of
+        them are positive), precision (correct / found), recall (of the missing positives), chance (the precision of a
+        guess: the share of positives). A share of nothing is NaN.
     """
     thresholds = np.sort(np.ravel(thresholds))
     found, correct = np.zeros((2, len(thresholds) + 1), int)
@@ -78,9 +46,10 @@ def identification_curve(probs, observed, full, thresholds, known=None) -> pd.Da
         found += np.bincount(passed, minlength=len(found))
         correct += np.bincount(passed[positive], minlength=len(found))
     above = pd.DataFrame({"found": found, "correct": correct})[::-1].cumsum()[::-1]
+    everything, above = above.iloc[[0]], above[1:].reset_index(drop=True)
     above["precision"] = above["correct"] / above["found"]
-    above["recall"] = above["correct"] / above["correct"].iloc[0] if correct.any() else np.nan
-    above = above[1:].reset_index(drop=True)
+    above["recall"] = above["correct"] / everything["correct"].item() if correct.any() else np.nan
+    above["chance"] = (everything["correct"] / everything["found"]).item()
     above.insert(0, "threshold", thresholds)
     return above
 
@@ -99,7 +68,3 @@ def highest(scores, observed, share: float) -> np.ndarray:
     candidates = pd.DataFrame(np.where(unobserved, np.asarray(scores, float), np.nan))
     rank = candidates.rank(method="first", ascending=False).to_numpy()  # NaN where observed
     return rank <= np.floor(share * unobserved.sum(0) + 1e-9)
-
-
-def _ratio(part: float, whole: float) -> float:
-    return float(part / whole) if whole else float("nan")

@@ -20,8 +20,3 @@ with extra("notebooks"):
     from spml_core.landscape.neighbourhood import Neighbourhood
     from spml_core.landscape.problem import FullBCE, MethodLoss, Problem, of_run
     from spml_core.landscape.surfaces import Landscape, line, surface
-
-__all__ = [
-    "Curvature", "FullBCE", "Landscape", "MethodLoss", "Neighbourhood", "Problem", "curvature", "line", "mean_rise",
-    "of_run", "random_direction", "surface", "width",
-]  # fmt: skip

@@ -9,7 +9,7 @@ loss lab find it there, and ask the class for all that is particular to it: `bas
 The keyword arguments of its loss are its hyperparameters, their defaults are what runs.
 """
 
-from spml_core.methods import (  # noqa: F401  importing a module registers its methods
+from spml_core.methods import (
     gr,
     large_loss,
     lasd,

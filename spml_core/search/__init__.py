@@ -5,5 +5,3 @@ from spml_core import extra
 with extra("notebooks"):
     from spml_core.search.space import Space, read
     from spml_core.search.study import Found, search
-
-__all__ = ["Found", "Space", "read", "search"]

@@ -36,10 +36,3 @@ with extra("notebooks"):
         searched,
         sweep,
     )
-
-__all__ = [
-    "METRICS", "ablation_table", "above", "all_runs", "band", "best", "by_class", "by_seed", "class_ap",
-    "class_gains", "class_means", "errorbars", "every_epoch", "final_values", "gains", "half_widths", "histories",
-    "last_epoch", "measured", "over_seeds", "pairs", "printed_ablation", "scored_split", "scores", "searched",
-    "sweep",
-]  # fmt: skip

@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from scipy.special import expit
 
 from spml_core import figures, models, train
+from spml_core.analysis.missing import of_one_shape
 from spml_core.data import Dataset
 from spml_core.runs import Run
 
@@ -66,15 +67,9 @@ def summary(probs, full, observed, known=None) -> dict[str, float]:
     Args:
         probs, full, observed: (n, C).
         known: (n, C) bool, where the truth is known; the rest is left out. None = everywhere.
-
-    Raises:
-        ValueError: no positive is missing.
     """
-    probs, full = np.asarray(probs), np.asarray(full)
-    known = np.ones(full.shape, bool) if known is None else np.asarray(known)
-    missing = known & (full == 1) & (np.asarray(observed) == 0)
-    if not missing.any():
-        raise ValueError("no positive is missing: there is nothing to find")
+    probs, full, observed, known = of_one_shape(known, probs=probs, full=full, observed=observed)
+    missing = known & (full == 1) & (observed == 0)
     above = probs > np.where(known & (full == 0), probs, -np.inf).max(1, keepdims=True)
     rates = {"mean": probs, "found": probs > 0.5, "first": above}
     return {name: float(values[missing].mean()) for name, values in rates.items()}
@@ -145,7 +140,7 @@ def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 
     return fig
 
 
-def legend(kinds: Sequence[str] = tuple(KINDS)) -> list:
+def legend(kinds: Sequence[str]) -> list:
     """Handles that explain the bars of these kinds, and the cross."""
     handles = [Patch(**KINDS[kind]) for kind in kinds]
     return [*handles, Line2D([], [], ls="", marker="x", color=WRONG, ms=3.5, mew=1.2, label="wrong side")]

@@ -66,16 +66,15 @@ def class_distances(labels: Labels, classes: Iterable[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["class", "positives", "negatives", "distance"])
 
 
-def found(labels: Labels, threshold: float) -> analysis.Identification:
-    """Return how many of the unobserved labels above a threshold are false negatives."""
+def found(labels: Labels, threshold: float) -> pd.Series:
+    """Return how many of the unobserved labels above a threshold are false negatives: `analysis.identification`."""
     return analysis.identification(labels.probs > threshold, **truth(labels))
 
 
 def missing(labels: Labels, threshold: float) -> dict[str, float]:
     """Return precision, recall and chance of `found`, and the `distance`."""
-    there = found(labels, threshold)
-    rates = {name: getattr(there, name) for name in ("precision", "recall", "chance")}
-    return rates | {"distance": distance(labels)}
+    rates = found(labels, threshold)[["precision", "recall", "chance"]]
+    return rates.to_dict() | {"distance": distance(labels)}
 
 
 def densities(
@@ -177,7 +176,7 @@ def predictive(labels: Labels, threshold: float, min_count: int = 1) -> dict[str
     }
 
 
-def pseudo_labels(run: Run, kind: str, share: float = 0.1) -> tuple[analysis.Identification, float]:
+def pseudo_labels(run: Run, kind: str, share: float = 0.1) -> tuple[pd.Series, float]:
     """Return pseudo-labels of training images at the best epoch, judged by the truth, and the best possible precision.
 
     Args:
@@ -205,7 +204,7 @@ def pseudo_labels(run: Run, kind: str, share: float = 0.1) -> tuple[analysis.Ide
     return judge(assigned), judge(best).precision
 
 
-def accuracy_table(judged: Mapping[str, Iterable[tuple[analysis.Identification, float]]]) -> pd.DataFrame:
+def accuracy_table(judged: Mapping[str, Iterable[tuple[pd.Series, float]]]) -> pd.DataFrame:
     """Return one row per kind of pseudo-labels, from `pseudo_labels` of each seed; in percent, over the seeds.
 
     Seeds that gave none are left out of the accuracy.
