@@ -100,7 +100,7 @@ def test_read(tmp_path):
         ("experiment: {methd: em}\nspace: {lr: [1, 2]}", "'methd'.*did you mean 'method'"),
         ("experiment: {seed: 3}\nspace: {lr: [1, 2]}", "'seed'"),
         ("space: {learning_rate: [1, 2]}", "'learning_rate'"),
-        ("space: {lr: []}", "lr.*no choices"),
+        ("space: {lr: []}", "lr is .*at least 1 item"),
         ("space: {}", "space"),
         ("sampler: grid\nspace: {lr: {low: 1, high: 2}}", "lr.*range.*tpe"),
         ("space: {lr: {low: 2, high: 1}}", "low"),

@@ -13,36 +13,32 @@ def summary(full, observed=None, known=None) -> dict[str, float]:
 
     Args:
         full: (N, C) truth in {1, 0}.
-        observed: (N, C) in {1, 0, -1}, or None: only the truth is counted.
+        observed: (N, C) in {1, 0, -1}; None = nothing is observed.
         known: (N, C) bool, where the truth is known. Default: everywhere.
 
     Returns:
-        images, classes, positives (number), mean_positives, mean_negatives (an image), without_positive (images);
-        with `observed` also observed, mean_observed (positives), and false_negative_share: of the unobserved labels
-        whose truth is known, the share that is positive (NaN where there is none).
+        images, classes, positives (number), mean_positives, mean_negatives (an image), without_positive (images),
+        observed, mean_observed (positives), and false_negative_share: of the unobserved labels whose truth is known,
+        the share that is positive (NaN where there is none).
 
     Raises:
         ValueError: shapes that differ.
     """
     table = per_class(full, np.zeros_like(full) if observed is None else observed, known)
     full, total = np.asarray(full), table.drop(columns="class").sum()
+    missing = total["missing_positives"] + total["missing_negatives"]
     known_labels = full.size if known is None else np.sum(known)
-    counts = {
+    return {
         "images": len(full),
         "classes": len(table),
         "positives": int(total["positives"]),
         "mean_positives": total["positives"] / len(full),
         "mean_negatives": (known_labels - total["positives"]) / len(full),
         "without_positive": int((~(full == 1).any(1)).sum()),
+        "observed": int(total["observed_positives"]),
+        "mean_observed": total["observed_positives"] / len(full),
+        "false_negative_share": total["missing_positives"] / missing if missing else float("nan"),
     }
-    if observed is not None:
-        missing = total["missing_positives"] + total["missing_negatives"]
-        counts |= {
-            "observed": int(total["observed_positives"]),
-            "mean_observed": total["observed_positives"] / len(full),
-            "false_negative_share": total["missing_positives"] / missing if missing else float("nan"),
-        }
-    return counts
 
 
 def per_class(full, observed, known=None) -> pd.DataFrame:

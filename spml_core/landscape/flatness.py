@@ -92,13 +92,11 @@ class Curvature:
         top: the largest eigenvalue.
         trace: of the Hessian.
         trace_error: its standard error; 0 where it is exact, NaN from a single vector.
-        num_parameters: P, so that trace / P is the mean eigenvalue.
     """
 
     top: float
     trace: float
     trace_error: float
-    num_parameters: int
 
 
 def curvature(
@@ -140,7 +138,7 @@ def curvature(
         if size <= DENSE:
             matrix = (hessian @ torch.eye(size, dtype=hessian.dtype, device=hessian.device)).double()
             eigenvalues = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
-            return Curvature(float(eigenvalues.max()), float(matrix.trace()), 0.0, size)
+            return Curvature(float(eigenvalues.max()), float(matrix.trace()), 0.0)
         start = np.random.default_rng(seed).normal(size=size)
         options = {"v0": start, "ncv": BASIS, "tol": tol, "return_eigenvectors": False}
         (top,) = eigsh(hessian.to_scipy(), 1, which="LA", **options)
@@ -148,7 +146,7 @@ def curvature(
         samples = []  # one per vector, since their spread is the error of the mean
         for some in signs.to(hessian.device, hessian.dtype).split(TOGETHER):
             samples += ((hessian @ some.T) * some.T).sum(0).tolist()
-    return Curvature(float(top), float(np.mean(samples)), float(stats.sem(samples)), size)
+    return Curvature(float(top), float(np.mean(samples)), float(stats.sem(samples)))
 
 
 class _Mean(nn.Module):

@@ -15,7 +15,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from optuna.distributions import FloatDistribution
@@ -50,7 +50,7 @@ class Space(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str = Field(pattern=r"^[\w.-]+$")
     experiment: dict[str, Any] = {}
-    space: dict[str, list | dict] = Field(min_length=1)
+    space: dict[str, Annotated[list, Field(min_length=1)] | dict] = Field(min_length=1)
     sampler: Literal["grid", "tpe"] = "tpe"
     trials: PositiveInt | None = None
     seeds: PositiveInt = 1
@@ -60,8 +60,6 @@ class Space(BaseModel):
     @model_validator(mode="after")
     def _check(self):
         for name, domain in self.space.items():
-            if domain == []:
-                raise ValueError(f"{name} of the space has no choices")
             if isinstance(domain, dict):
                 if self.sampler == "grid":
                     raise ValueError(

@@ -193,20 +193,17 @@ def _val_map(trial, experiment: Experiment, root: Path, before: int) -> float:
     """Return that of one run, and report each epoch's to the pruner; `before`: epochs of earlier seeds."""
     reported = set()
 
-    def report(row: dict) -> None:
+    def on_epoch(row: dict) -> None:
         reported.add(row["epoch"])
         trial.report(row["val_map"], before + row["epoch"])
-
-    def on_epoch(row: dict) -> None:
-        report(row)
         # After the last epoch there is nothing to save.
         if row["epoch"] < experiment.epochs and trial.should_prune():
             raise train.Abandoned
 
     finished = run(experiment, root, progress=False, on_epoch=on_epoch)
-    for row in finished.history.to_dict("records"):
-        if row["epoch"] > 0 and row["epoch"] not in reported:  # trained earlier
-            report(row)
+    for epoch, value in finished.history[["epoch", "val_map"]][1:].itertuples(index=False):
+        if epoch not in reported:  # trained earlier
+            trial.report(value, before + epoch)
     return finished.summary["val_map"]
 
 
