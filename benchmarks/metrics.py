@@ -54,7 +54,6 @@ def large() -> dict:
     return {
         "bucket_false_negatives": lambda: analysis.bucket_false_negatives(probs, observed, full),
         "wasserstein, half and half": lambda: analysis.wasserstein(probs[:50_000], probs[50_000:]),
-        "wasserstein_missing": lambda: analysis.wasserstein_missing(probs, observed, full),
         "reliability": lambda: analysis.reliability(probs, full),
     }
 

@@ -444,14 +444,6 @@ def test_predictions_of_the_same_images_are_compared(runs):
         predictions(runs=runs.values(), order="AP")
 
 
-def test_a_photograph_is_shown_in_the_middle_of_a_square():
-    wide = np.full((2, 6, 3), 7, np.uint8)
-    square = examples._squared(wide)
-    assert square.shape == (6, 6, 3) and (square[2:4] == 7).all() and (square[:2] == 255).all()
-    tall = examples._squared(np.full((5, 2), 9, np.uint8))
-    assert tall.shape == (5, 5) and tall.sum() == 90  # white is 0 where it is gray
-
-
 # --- labels whose truth is unknown ---
 
 

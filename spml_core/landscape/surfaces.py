@@ -28,8 +28,8 @@ class Landscape:
 
     Attributes:
         alphas: (A,) steps along a direction; of a surface along the first.
-        betas: (B,) steps along the second direction; None for lines.
-        values: by loss; lines (directions, A), a surface (A, B) with `values[...][i, j]` at alphas[i], betas[j]. NaN is
+        betas: (A,) steps along the second direction; None for lines.
+        values: by loss; lines (directions, A), a surface (A, A) with `values[...][i, j]` at alphas[i], betas[j]. NaN is
             a hole: the loss was not finite there.
         meta: what was computed, as JSON: directions (seeds), batch_norm, number of images, where the weights come from,
             the losses at the centre.
@@ -70,10 +70,8 @@ class Landscape:
 
     @classmethod
     def _of(cls, meta: dict, arrays: dict) -> Landscape:
-        alphas = np.array(meta["alphas"])
-        betas = None if meta["betas"] is None else np.array(meta["betas"])
-        shape = (len(meta["directions"]), len(alphas)) if betas is None else (len(alphas), len(betas))
-        values = {name: arrays[f"loss/{name}"].reshape(shape) for name in meta["losses"]}
+        alphas, betas = (None if meta[name] is None else np.array(meta[name]) for name in ("alphas", "betas"))
+        values = {name: arrays[f"loss/{name}"].reshape(-1, len(alphas)) for name in meta["losses"]}
         return cls(alphas, betas, values, meta)
 
 

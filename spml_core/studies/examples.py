@@ -115,7 +115,7 @@ def table(
     return pd.DataFrame(rows, columns=["image", "method", "class", "kind", "prob", "right"])
 
 
-def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 0.5) -> Figure:
+def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray]) -> Figure:
     """A row an image: the picture, then for each method a bar a label; a cross marks what is wrong.
 
     More than six methods go into several blocks of rows below each other.
@@ -132,9 +132,7 @@ def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray], threshold: float = 
     fig, axes = figures.subplots(blocks * len(pictures), 1 + columns, **size, width_ratios=widths)
     for n, block in enumerate(np.split(axes, blocks)):
         several = methods[n * columns : (n + 1) * columns]
-        draw_rows(block[:, : 1 + len(several)], bars[bars["method"].isin(several)], pictures, threshold)
-        for ax in block[:, 1 + len(several) :].flat:
-            ax.set_axis_off()
+        draw_rows(block, bars[bars["method"].isin(several)], pictures)
     handles = legend([kind for kind in KINDS if (bars["kind"] == kind).any()])
     fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return fig
@@ -153,10 +151,10 @@ def draw_rows(
     threshold=0.5,
     room: int | None = None,
 ) -> None:
-    """Draw each image of `draw` into a row of axes, whatever they show; rows that are left become empty.
+    """Draw each image of `draw` into a row of axes, whatever they show; axes that are left become empty.
 
     Args:
-        axes: (images or more, 1 + methods).
+        axes: (images or more, 1 + methods or more).
         room: bars that each axis has place for; None = those of its image.
     """
     images = list(dict.fromkeys(bars["image"]))
@@ -164,9 +162,9 @@ def draw_rows(
         ax.clear()
         ax.set_axis_off()
     for row, image, picture in zip(axes, images, pictures, strict=False):
-        row[0].imshow(_squared(picture), extent=(0, 1, 1, 0), cmap="gray_r", vmin=0, vmax=255)
+        row[0].imshow(picture, cmap="gray_r", vmin=0, vmax=255)
         of_image = bars[bars["image"] == image].groupby("method", sort=False)
-        for ax, (method, own) in zip(row[1:], of_image, strict=True):
+        for ax, (method, own) in zip(row[1:], of_image, strict=False):
             ax.set_axis_on()
             for bar, kind in zip(
                 ax.barh(range(len(own)), own["prob"], 0.75, lw=0.6), own["kind"], strict=True
@@ -186,13 +184,3 @@ def draw_rows(
             last = image == images[-1]
             ax.tick_params(axis="x", labelbottom=last)
             ax.set_xlabel("predicted probability $p$" if last else "")
-
-
-def _squared(picture: np.ndarray) -> np.ndarray:
-    """A picture in the middle of a white square; white is 0 where it is gray, as `gray_r` draws it."""
-    height, width = picture.shape[:2]
-    side = max(height, width)
-    top, left = (side - height) // 2, (side - width) // 2
-    square = np.full((side, side, *picture.shape[2:]), 255 if picture.ndim == 3 else 0, np.uint8)
-    square[top : top + height, left : left + width] = picture
-    return square
