@@ -54,8 +54,8 @@ def test_drawn_and_predicted_as_trained(tmp_path):
     found, dataset = run(experiment, tmp_path, progress=False), data.load("digits", **SMALL)
     rows = np.array([7, 2])
     probs = examples.predict(found, dataset, "val", rows)
-    np.testing.assert_allclose(probs, found.probs("val")[rows], atol=1e-6)
-    observed, full = found.observed("train"), found.full("train")
+    np.testing.assert_allclose(probs, found.labels("val").probs[rows], atol=1e-6)
+    observed, full = found.labels("train").observed, found.labels("train").full
     rows = examples.choose(full, observed, num_images=2)
     by_method = {name: examples.predict(found, dataset, "train", rows) for name in ("an", "unheard_of")}
     names = [dataset.parts["train"].ids[n] for n in rows]

@@ -388,8 +388,9 @@ def test_bars_are_those_of_the_table(runs, compare):
     panel.page.value = 3
     rows, shown = panel.page_rows, panel.shown
     assert len(shown) == (2 if compare else 1) and rows.tolist() == [6, 7, 8]
-    probs = {choosing.name_of(one): one.probs("val")[rows] for one in shown}
-    full, observed = runs["an"].full("val")[rows], runs["an"].observed("val")[rows]
+    probs = {choosing.name_of(one): one.labels("val").probs[rows] for one in shown}
+    labels = runs["an"].labels("val")
+    full, observed = labels.full[rows], labels.observed[rows]
     bars = examples.table(probs, full, observed, images=["a", "b", "c"], classes=runs["an"].classes)
     for n, image in enumerate("abc"):
         for m, method in enumerate(probs):
@@ -461,8 +462,8 @@ def partly_known(runs, tmp_path):
 
 def test_unknown_labels_are_in_no_group_of_the_browser(partly_known):
     panel = run_browser(runs=[partly_known])
-    missing = (partly_known.observed("val") == 0)[10:]
-    positive = partly_known.full("val")[10:][missing]
+    missing = (partly_known.labels("val").observed == 0)[10:]
+    positive = partly_known.labels("val").full[10:][missing]
     counts = [f"{(positive == truth).sum()}" for truth in (1, 0)]
     assert [*told(panel, "false"), *told(panel, "true")] == counts
     panel.threshold.value = 0

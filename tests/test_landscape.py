@@ -434,7 +434,7 @@ def test_the_problem_of_a_run(trained):
     with torch.no_grad():
         logits = problem.model(problem.inputs)
     method = methods.build("gr", 10, 4000, **trained.config["params"])
-    observed = torch.from_numpy(trained.observed("train")[index])
+    observed = torch.from_numpy(trained.labels("train").observed[index])
     expected = {
         "own": float(method(logits, observed, Step(1, 1))),
         "full_bce": float(

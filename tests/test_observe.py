@@ -187,7 +187,7 @@ def test_a_run_on_a_manifest_is_the_run_that_wrote_it(tmp_path):
 def test_a_run_on_a_missing_ratio(tmp_path, parts):
     found = run(Experiment(**SMALL, observe={"drop": 0.5}), root=tmp_path, progress=False)
     expected = labels.drop(parts["train"].full, 0.5, 0, ids=parts["train"].ids)
-    np.testing.assert_array_equal(found.observed("train"), expected)
+    np.testing.assert_array_equal(found.labels("train").observed, expected)
 
 
 def test_the_command_line_says_the_same(tmp_path):

@@ -63,8 +63,8 @@ def test_scores(found):
     assert table.loc[("wan", 2), 0] == found["wan", 2][1].summary["test_map"]
     assert scores(found, "val mAP").loc[("an", 1), 1] == found["an", 1][0].summary["val_map"]
     run = found["an", 1][0]
-    expected = metrics.f1_family(run.probs("test"), run.full("test"))
-    assert scores(found, "OF1").iloc[0, 0] == pytest.approx(100 * expected.OF1, nan_ok=True)
+    expected = metrics.f1_family(run.labels("test").probs, run.labels("test").full)
+    assert scores(found, "OF1").iloc[0, 0] == pytest.approx(100 * expected.numbers["OF1"], nan_ok=True)
     assert scores({"b": found["wan", 2], "a": found["an", 1]}).index.tolist() == ["b", "a"]
     with pytest.raises(KeyError, match="F2"):
         scores(found, "F2")
@@ -82,7 +82,7 @@ def test_measured_is_what_the_metrics_say(found):
     run = found["wan", 2][1]
     assert table.loc[("wan", 2, 0), "mAP"] == pytest.approx(run.summary["test_map"])
     family = metrics.f1_family(run.labels("test").probs, run.labels("test").full)
-    assert table.loc[("wan", 2, 0), "CF1"] == pytest.approx(100 * family.CF1)
+    assert table.loc[("wan", 2, 0), "CF1"] == pytest.approx(100 * family.numbers["CF1"])
     classes = class_ap(found)
     np.testing.assert_allclose(classes.mean(axis=1), table["mAP"])
     assert classes.columns.tolist() == run.classes

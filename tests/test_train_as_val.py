@@ -13,8 +13,8 @@ def test_what_a_run_keeps_of_validation_is_then_of_training(tmp_path):
     watched = Experiment(method="em", data=SIZES | {"val_is_train": True}, epochs=2)
     seen = run(watched, tmp_path, progress=False)
     assert seen.path != plain.path and seen.summary["data"]["val_is_train"]
-    for labels in (seen.observed, seen.full):
-        assert np.array_equal(labels("val"), labels("train"))
+    for name in ("observed", "full"):
+        assert np.array_equal(getattr(seen.labels("val"), name), getattr(seen.labels("train"), name))
     assert seen.logits("val", 0).shape == (60, 10)
     ids = [line.split(",")[0] for line in (seen.path / "labels.csv").read_text().splitlines()[1:]]
     assert len(set(ids)) == len(ids)

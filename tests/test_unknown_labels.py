@@ -96,8 +96,10 @@ def test_one_f1_of_a_run(trained):
     found = {"an": [trained()]}
     test = trained().labels("test")
     row = measured(found).loc["an", 0]
-    family = metrics.f1_family(test.logits, test.full, kind="logit", evaluated=test.known)
-    assert row[["CF1", "OF1"]].tolist() == pytest.approx([100 * family.CF1, 100 * family.OF1], nan_ok=True)
+    family = metrics.f1_family(test.logits, test.full, kind="logit", evaluated=test.known).numbers
+    assert row[["CF1", "OF1"]].tolist() == pytest.approx(
+        [100 * family["CF1"], 100 * family["OF1"]], nan_ok=True
+    )
     assert class_ap(found).mean(axis=None) == pytest.approx(row["mAP"])
 
 

@@ -159,7 +159,9 @@ def of_run(
     def rows(labels):
         return None if labels is None else torch.from_numpy(np.ascontiguousarray(labels[index])).to(device)
 
-    own = MethodLoss(method.to(device), rows(run.observed("train")), index.to(device), experiment.epochs)
+    own = MethodLoss(
+        method.to(device), rows(run.labels("train").observed), index.to(device), experiment.epochs
+    )
     return Problem(
         model.to(device).eval(),
         inputs,

@@ -81,7 +81,7 @@ def _measures(run: Run, names: list[str]) -> dict[str, float]:
     if set(names) - set(known):
         labels = run.labels(scored_split(run))
         family = metrics.f1_family(labels.logits, labels.full, kind="logit", evaluated=labels.known)
-        known |= {name: 100 * value for name, value in family.row().items()}
+        known |= {name: 100 * value for name, value in family.numbers.items()}
     return {name: known[name] for name in names}
 
 
