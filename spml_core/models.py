@@ -27,13 +27,14 @@ class Standardize(nn.Module):
     def __init__(self, inputs, moments: tuple[Sequence[float], Sequence[float]] | None = None):
         super().__init__()
         if moments is None:
-            sample = _sample(inputs)
+            # Of features in memory all are used, of anything else as many as keep the copy small.
+            resident = isinstance(inputs, Tensor) and inputs.ndim == 2
+            rows = torch.arange(len(inputs) if resident else min(SAMPLE, len(inputs))).split(100)
+            sample = torch.cat([x.float() for _, x in loading.batches(inputs, rows, "cpu")])
             axes = [axis for axis in range(sample.ndim) if axis != 1]
             # With correction=0 a single row has a deviation of 0, not NaN.
             std, mean = torch.std_mean(sample, axes, correction=0, keepdim=True)
-            std = torch.where(
-                std > 1e-5, std, 1
-            )  # of a feature that is constant here, so that others stay small
+            std = torch.where(std > 1e-5, std, 1)  # 1 for a constant feature, so that others stay small
         else:
             mean, std = (255 * torch.tensor(values).view(1, -1, 1, 1) for values in moments)
         self.register_buffer("mean", mean)
@@ -272,16 +273,16 @@ def build(
     if train_inputs.ndim != MODES[mode]:
         kind = "features (N, D)" if mode == "linear" else "images (N, channels, H, W)"
         raise ValueError(f"mode {mode!r} needs {kind}, got inputs of shape {tuple(train_inputs.shape)}")
-    channels, moments = train_inputs.shape[1], None
+    channels, moments, name = train_inputs.shape[1], None, ""
     if mode == "linear":
-        network, name = nn.Linear(channels, num_classes), ""
+        network = nn.Linear(channels, num_classes)
     elif backbone == "digits_cnn":
         network = digits_cnn(num_classes, channels)
         name = str(len(network) - 1)
     else:
         network, moments = _timm(backbone, num_classes, train_inputs, pretrained)
         classifier = network.get_classifier()
-        name = next((name for name, module in network.named_modules() if module is classifier), "")
+        name = next(name for name, module in network.named_modules() if module is classifier)
     if head == "boostlu":
         network, name = _boosted(network, network.get_submodule(name), num_classes, train_inputs), "1"
     network = Network(Standardize(train_inputs, moments), network, name)
@@ -317,9 +318,9 @@ def restore(weights: dict[str, Tensor], num_classes: int, size: int, *, backbone
     with torch.random.fork_rng(devices=[]):
         network = build(backbone, mode, num_classes, inputs, head=head)
     network.load_state_dict(weights)
-    return (
-        nn.Sequential(features.Extractor(backbone, size), network) if mode == "linear" else network
-    ).eval()
+    if mode == "linear":
+        network = nn.Sequential(features.Extractor(backbone, size), network)
+    return network.eval()
 
 
 def check(backbone: str, mode: str, pretrained: bool = False, head: str = "linear") -> None:
@@ -345,11 +346,3 @@ def check(backbone: str, mode: str, pretrained: bool = False, head: str = "linea
         raise ValueError(
             f"unknown backbone {backbone!r}: {hint}{' ' * bool(hint)}Use 'digits_cnn' or a model of timm."
         )
-
-
-def _sample(inputs) -> Tensor:
-    """Enough of the inputs for their statistics, as float32: a slice of images keeps the copy small."""
-    if isinstance(inputs, Tensor):
-        return inputs[:SAMPLE].float() if inputs.ndim == 4 else inputs.float()
-    rows = torch.arange(min(SAMPLE, len(inputs))).split(100)
-    return torch.cat([x.float() for _, x in loading.batches(inputs, rows, "cpu")])

@@ -12,7 +12,6 @@ from spml_core.data.sets import digits
 from spml_core.methods import build, names
 from spml_core.runs import Experiment, Run, run  # noqa: F401
 from spml_core.train import Training, distributed, fit
-from spml_core.train.checkpoints import Checkpoints
 
 NUM, WIDTH, CLASSES = 23, 6, 4  # neither 23 nor its batches of 5 divide by two
 NEEDED = {name: {"expected_positives": 1.5} for name in ("role", "epr", "en")} | {
@@ -50,7 +49,7 @@ def trained(method: str, folder: Path | None = None, **options):
     config = Training(
         **{"epochs": 3, "batch_size": 5, "lr": 0.01, "accelerator": "cpu", "threads": 1, **options}
     )
-    place = None if folder is None else Checkpoints(folder)
+    place = folder
     built = build(method, CLASSES, NUM, **NEEDED.get(method, {}))
     val = (inputs, observed.numpy())
     return fit(Small(), built, (inputs, observed), val, config, checkpoints=place, progress=False)

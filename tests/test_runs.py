@@ -28,7 +28,6 @@ from spml_core import data, losses, methods, metrics, train
 from spml_core.cli import main
 from spml_core.data import labels
 from spml_core.runs import Experiment, Labels, Run, experiment, protocol, protocols, run, run_all, table
-from spml_core.train import checkpoints
 
 COLORS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 
@@ -522,7 +521,6 @@ def test_interrupted_run_is_absent_and_trained_anew(small, tmp_path, monkeypatch
     monkeypatch.setattr(train, "fit", fit)
     found = run(small(), root=root)
     assert all(file.startswith(found.path.name) for file in tree(root))
-    assert sorted(path.name for path in root.iterdir()) == [".locks", found.path.name]
 
 
 @pytest.mark.parametrize("file", ["save_file", "save_weights", "write_json"])
@@ -590,7 +588,7 @@ def test_killed_run_is_trained_anew_and_once_by_two_processes(small, tmp_path):
     lines = log.read_text().splitlines()
     assert lines.count("trained") == 1 and len(lines) == 3 and lines[1] == lines[2]
     assert lines[1].endswith("True")
-    assert not (root / "partial").exists()
+    assert not list((root / "partial").iterdir())
 
 
 def test_a_failure_leaves_its_traceback_and_nothing_else(small, tmp_path):
@@ -601,7 +599,6 @@ def test_a_failure_leaves_its_traceback_and_nothing_else(small, tmp_path):
     (log,) = (tmp_path / "failed").iterdir()
     text = log.read_text()
     assert "Traceback" in text and "FloatingPointError: the loss of method 'an'" in text
-    assert json.loads(text[text.rindex("\n{") :]).keys() == {"images", "classes"}
 
 
 def test_the_traceback_goes_with_the_failure(small, tmp_path, monkeypatch):
@@ -609,24 +606,9 @@ def test_the_traceback_goes_with_the_failure(small, tmp_path, monkeypatch):
         patch.setattr(train, "fit", lambda *args, **options: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(small(), root=tmp_path, progress=False)
-    assert (tmp_path / "failed").exists()
-    found = run(small(), root=tmp_path, progress=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".locks", found.path.name]
-
-
-def test_a_folder_is_made_while_its_parent_is_removed(tmp_path, monkeypatch):
-    """What two trainings do with `partial` when one begins and another ends."""
-    parent, mkdir, removed = tmp_path / "partial", os.mkdir, []
-
-    def removing(path, *others):
-        if parent.exists() and len(removed) < 3:
-            parent.rmdir()
-            removed.append(path)
-        mkdir(path, *others)
-
-    monkeypatch.setattr(os, "mkdir", removing)
-    checkpoints.make(parent / "run")
-    assert len(removed) == 3 and (parent / "run").is_dir()
+    assert list((tmp_path / "failed").iterdir())
+    run(small(), root=tmp_path, progress=False)
+    assert not list((tmp_path / "failed").iterdir())
 
 
 # --- learned nothing ---
@@ -677,6 +659,7 @@ def test_a_network_that_learns_is_not(small, tmp_path, options):
         ({"observe": (-2, 0)}, "-2"),
         ({"observe": (1,)}, "observe"),
         ({"observe": 1}, "observe"),
+        ({"epochz": 3}, "'epochz': did you mean 'epochs'"),
         ({"epochs": 0}, "epochs.*0"),
         ({"epochs": 1.5}, "epochs.*1.5"),
         ({"epochs": "3"}, "epochs.*3"),

@@ -5,6 +5,7 @@ import io
 import os
 import sys
 from types import SimpleNamespace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,9 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from spml_core import losses, methods, metrics, models, train
 from spml_core.methods import Method, build
-from spml_core.train import Training, fit, optim, predict, state
-from spml_core.train.checkpoints import Checkpoints
-from spml_core.train.device import no_search_for_gpus
+from spml_core.train import Training, checkpoints, config, fit, predict, state
 
 NUM, WIDTH, CLASSES = 10, 6, 3
 
@@ -220,15 +219,15 @@ def test_bad_loss_names_step_images_class_and_the_last_good_checkpoint(rows, tmp
             return (logits * factor).mean()
 
     torch.manual_seed(0)
-    names = train.Names([f"image-{n}" for n in range(NUM)], ["cat", "dog", "owl"])
+    names = [f"image-{n}" for n in range(NUM)], ["cat", "dog", "owl"]
     config = Training(epochs=4, batch_size=4, accelerator="cpu")
     with pytest.raises(FloatingPointError) as caught:
         fit(nn.Linear(WIDTH, CLASSES), Bad(), rows, (rows[0], rows[1].numpy()), config, names=names,
-            checkpoints=Checkpoints(tmp_path), progress=False)  # fmt: skip
+            checkpoints=tmp_path, progress=False)  # fmt: skip
     said = str(caught.value)
     images = ", ".join(f"image-{n}" for n in seen[7])
     assert f"epoch 3, step 2 of 3, class dog, images {images}: lower lr" in said
-    assert f"last good checkpoint is {Checkpoints(tmp_path).latest()}" in said and "epoch-000002" in said
+    assert f"last good checkpoint is {checkpoints.latest(tmp_path)}" in said and "epoch-000002" in said
     assert len(seen) == 9  # the epoch was not left in its middle: nothing is read within one
 
 
@@ -301,11 +300,6 @@ def test_the_head_learns_faster(rows):
     moved = {name: (states[1][name] - states[0][name]).abs().max().item() for name in states[0]}
     assert moved["head.weight"] == pytest.approx(0.1, rel=1e-3)
     assert moved["backbone.weight"] == pytest.approx(0.01, rel=1e-3)
-
-
-def test_a_model_without_a_head_cannot_have_another_rate_for_it(rows):
-    with pytest.raises(ValueError, match="attribute `head`"):
-        fitted(rows, head_lr_factor=10)
 
 
 def test_linear_init_leaves_the_backbone_and_its_batch_norm_alone(rows):
@@ -499,7 +493,7 @@ def test_settings_may_be_numpy_scalars(rows):
 
 
 @pytest.mark.filterwarnings("ignore:.*fp16 is not supported on CPU")
-@pytest.mark.parametrize("precision", train.PRECISIONS)
+@pytest.mark.parametrize("precision", get_args(config.Precision))
 @pytest.mark.parametrize("mode", ["linear", "end_to_end"])
 def test_every_precision_trains_and_gives_float32(rows, precision, mode):
     inputs = rows[0] if mode == "linear" else torch.randint(0, 256, (NUM, 1, 16, 16), dtype=torch.uint8)
@@ -535,20 +529,10 @@ def test_threads_are_restored(rows, fails):
 
 
 def test_a_gpu_is_not_sought_at_each_step_where_there_is_none(rows, monkeypatch):
-    class Asking(Spy):
-        def forward(self, *args):
-            asked.add(os.environ[name])
-            return super().forward(*args)
-
-    name, asked = "PYTORCH_NVML_BASED_CUDA_CHECK", set()
-    fitted(rows, epochs=1)  # imports lightning-fabric, which sets it
-    monkeypatch.setenv(name, "1")  # whatever trainings in threads of one process have left
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # as lightning-fabric does when it is imported
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    fitted(rows, Asking(), epochs=1)
-    assert asked == {"0"} and os.environ[name] == "1"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with no_search_for_gpus():  # CUDA, once asked, would forbid forks
-        assert os.environ[name] == "1"
+    fitted(rows, epochs=1)
+    assert os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] == "0"
 
 
 def test_random_state_is_untouched(rows):
@@ -652,7 +636,7 @@ def test_interacting_head(backbone):
     y = plain(inputs)
     assert torch.equal(model(inputs), y)
     assert torch.equal(models.Features(model)(inputs), models.Features(plain)(inputs))
-    assert model.head.between in set(optim.head_of(model).parameters())
+    assert model.head.between in set(model.head.parameters())
     with torch.no_grad():
         model.head.between.copy_(torch.arange(16.0).view(4, 4))
     heard = [
@@ -673,7 +657,7 @@ def test_boostlu_head(backbone):
     """With alpha 1 it is the mean of the class activation maps; above, positive activations count more."""
     inputs = torch.rand(2, 1, 64, 64) * 255
     model = models.build(backbone, "end_to_end", 4, inputs, head="boostlu").eval()
-    head = optim.head_of(model)
+    head = model.head
     maps = head.conv(models.Features(model)(inputs))
     assert maps.shape[:2] == (2, 4) and maps.shape[2] > 1
     expected = torch.where(maps > 0, 5 * maps, maps).mean((2, 3))

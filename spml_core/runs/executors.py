@@ -7,12 +7,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ProcessPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
-from threading import Thread, current_thread, main_thread
+from threading import Thread
 
 POLL = 0.1  # seconds; submitit itself asks Slurm no oftener than once a minute
 
@@ -24,34 +24,41 @@ class RunFailures(RuntimeError):
         exceptions: one for each failed experiment.
         experiments: those experiments, in the same order.
         runs: the finished runs, in the order in which they were asked for.
+        logs: folder of the tracebacks.
     """
 
-    def __init__(self, message: str, exceptions: Sequence[Exception] = (), experiments=(), runs=()):
-        super().__init__(message)
-        self.exceptions, self.experiments, self.runs = list(exceptions), list(experiments), list(runs)
+    def __init__(self, exceptions: Sequence[Exception], experiments: Sequence, runs: Sequence, logs: Path):
+        super().__init__(exceptions, experiments, runs, logs)
+        self.exceptions, self.experiments, self.runs, self.logs = exceptions, experiments, runs, logs
+
+    def __str__(self) -> str:
+        total = len(self.exceptions) + len(self.runs)
+        kept = ", the others are finished and kept" if self.runs else ""
+        lines = [f"{len(self.exceptions)} of {total} experiments failed{kept}:"]
+        for experiment, error in zip(self.experiments, self.exceptions, strict=True):
+            lines.append(f"  {_said(experiment)}: {type(error).__name__}: {_reason(error)}")
+        if any(self.logs.glob("*.txt")):
+            lines.append(f"Tracebacks: {self.logs}.")
+        lines.append("Ask for the same again once the reason is gone: what is finished is loaded.")
+        return "\n".join(lines)
 
 
 class _Processes(ProcessPoolExecutor):
     """Workers that end with what started them: when it is killed, and at once when a `with` block is interrupted."""
 
     def __init__(self, number: int):
-        context = get_context("spawn")  # torch does not survive a fork
-        life, self._life = context.Pipe(
-            duplex=False
-        )  # closed from here, or by the system when this process ends
-        super().__init__(number, context, end_at_once, (life,))
+        super().__init__(number, get_context("spawn"), end_at_once)  # torch does not survive a fork
 
     def submit(self, /, *args, **options):
-        with _held():  # workers start here
-            job = super().submit(*args, **options)
-            job.set_exception = partial(_unless_cancelled, job)
+        job = super().submit(*args, **options)
+        job.set_exception = partial(_unless_cancelled, job)
         return job
 
     def __exit__(self, kind, *raised):
         if kind is not None and not issubclass(kind, Exception):
-            self._life.close()
+            for worker in self._processes.values():
+                worker.kill()
         super().__exit__(kind, *raised)
-        self._life.close()
 
 
 def processes(number: int) -> ProcessPoolExecutor:
@@ -65,58 +72,15 @@ def _unless_cancelled(job: Future, error: Exception) -> None:
         Future.set_exception(job, error)
 
 
-@contextmanager
-def _held():
-    """Ctrl-C waits meanwhile: here, where it would leave a worker half started, and in workers, until they can end."""
-    here, came = current_thread() is main_thread(), []
-    if here:  # any thread may get the signal, and wake this one
-        before = signal.signal(signal.SIGINT, lambda *said: came.append(said))
-    if os.name == "posix":  # what is started inherits this
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        if os.name == "posix":
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if here:
-            signal.signal(signal.SIGINT, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
-
-
-def end_at_once(life=None) -> None:
-    """In a worker: end at Ctrl-C, or else it would begin what a pool has queued, and with its parent; trainings go on.
-
-    Args:
-        life: a connection to wait for in place of the parent: the worker ends when its other side is closed.
-    """
+def end_at_once() -> None:
+    """In a worker: end with its parent, and at Ctrl-C, where it would else begin what a pool has queued."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if os.name == "posix":
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def watch():
-        wait([parent_process().sentinel if life is None else life])
+        wait([parent_process().sentinel])
         os._exit(1)
 
     Thread(target=watch, daemon=True).start()
-
-
-def failures(
-    experiments: Sequence, exceptions: Sequence[Exception], runs: Sequence, logs: Path
-) -> RunFailures:
-    """The error that lists each failed experiment with its reason; `logs` is where tracebacks were written."""
-    lines = [
-        f"  {_said(one)}: {type(error).__name__}: {_reason(error)}"
-        for one, error in zip(experiments, exceptions, strict=True)
-    ]
-    kept = ", the others are finished and kept" if runs else ""
-    message = (
-        f"{len(lines)} of {len(lines) + len(runs)} experiments failed{kept}:\n"
-        + "\n".join(lines)
-        + (f"\nTracebacks, with all images and classes: {logs}." if any(logs.glob("*.txt")) else "")
-        + "\nAsk for the same again once the reason is gone: what is finished is loaded."
-    )
-    return RunFailures(message, exceptions, experiments, runs)
 
 
 def outcomes(function: Callable, items: Sequence, executor=None) -> Iterator[tuple[int, object]]:
@@ -162,13 +126,9 @@ def _result(call: Callable):
 
 def _said(experiment) -> str:
     """An experiment in a few words: what differs from the default one."""
-    plain = type(experiment)()
-    fields = {
-        k: v for k, v in vars(experiment).items() if v != getattr(plain, k) and k not in ("root", "data")
-    }
-    words = [experiment.dataset, experiment.method, f"seed {experiment.seed}"]
-    words += [f"{k}={v}" for k, v in fields.items() if k not in ("dataset", "method", "seed")]
-    return ", ".join(words)
+    plain, always = vars(type(experiment)()), ("dataset", "method", "seed", "root", "data")
+    changed = [f"{k}={v}" for k, v in vars(experiment).items() if k not in always and v != plain[k]]
+    return ", ".join([experiment.dataset, experiment.method, f"seed {experiment.seed}", *changed])
 
 
 def _reason(error: Exception) -> str:

@@ -22,13 +22,10 @@ FORMAT = 3
 # Where and how fast a training runs: the same experiment, up to rounding.
 NOT_IN_KEY = ("root", "accelerator", "threads", "compile", "channels_last", "tf32", "tuned_on")
 
-COUNTED, AUTO = (
-    "expected_positives",
-    "auto",
-)  # the hyperparameter that may be counted, and how to ask for that
-_MANY = (
-    10_000  # in place of the number of classes until the data are read: large enough for any hyperparameter
-)
+# The hyperparameter that may be counted, and how to ask for that.
+COUNTED, AUTO = "expected_positives", "auto"
+# In place of the number of classes until the data are read: large enough for any hyperparameter.
+_MANY = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)

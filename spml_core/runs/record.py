@@ -131,23 +131,6 @@ class Run:
             logits=None if split == "train" else self.logits(split, epoch),
         )
 
-    def probs(self, split: str, epoch: int | None = None) -> np.ndarray:
-        """(N, C) float64, sigmoid(logits)."""
-        return self.labels(split, epoch).probs
-
-    def observed(self, split: str) -> np.ndarray:
-        """(N, C) int8 in {1, 0, -1}: what training saw; for "val", a draw by the same protocol."""
-        return self._array("labels", f"{split}/observed")
-
-    def full(self, split: str) -> np.ndarray:
-        """(N, C) int8 in {1, 0}: the whole truth."""
-        return self._array("labels", f"{split}/full")
-
-    def known(self, split: str) -> np.ndarray | None:
-        """(N, C) bool, where the truth is known (`full` is 0 elsewhere); None = everywhere."""
-        with suppress(KeyError):
-            return self._array("labels", f"{split}/known")
-
     def model(self) -> nn.Module:
         """Return the trained network of the best epoch, in evaluation mode: from raw inputs to logits (N, C).
 
@@ -196,38 +179,27 @@ def finished(root: str | Path = "runs") -> list[Run]:
 
 
 def table(runs: Iterable[Run]) -> pd.DataFrame:
-    """A row a run: method, seed, val_map, test_map, best_epoch, and by which rules the epoch and settings were chosen.
+    """One row per run: method, seed, val_map, test_map, best_epoch, and the rules that chose epoch and settings.
 
-    Warns if the runs do not follow one protocol, so that their numbers are not to be compared.
+    Warns if the runs do not follow one protocol (`PROTOCOL`, the data's content, the definition of AP), so that their
+    numbers are not to be compared. What an oracle observes does not count: it sees more by design.
     """
-    runs = list(runs)
-    if mixed := differences(runs):
-        listed = "; ".join(f"{name}: {' and '.join(values)}" for name, values in mixed.items())
+    runs, rules = list(runs), []
+    for run in runs:
+        rule = {name: run.config.get(name) for name in PROTOCOL} | {"definition": run.summary["definition"]}
+        rule["data content"] = run.summary["data"]["fingerprint"][:12]
+        if -1 in run.config["observe"]:
+            del rule["observe"]
+        rules.append({name: json.dumps(value, sort_keys=True) for name, value in rule.items()})
+    values = {name: column.dropna().unique() for name, column in pd.DataFrame(rules).items()}
+    if mixed := [f"{name}: {' and '.join(seen)}" for name, seen in values.items() if len(seen) > 1]:
+        listed = "; ".join(mixed)
         warnings.warn(
             f"these runs do not follow one protocol, compare them with care: {listed}", stacklevel=2
         )
     columns = ("dataset", "method", "seed", "val_map", "test_map", "best_epoch", "val_labels", "stop_rule", "tuned_on",
                "definition", "device")  # fmt: skip
     return pd.DataFrame([run.config | run.summary for run in runs], columns=columns)
-
-
-def differences(runs: Iterable[Run]) -> dict[str, list[str]]:
-    """The parts of the protocol (`PROTOCOL`, the data's content and the AP's definition) that are not the same.
-
-    What an oracle observes is its own affair, so `observe` counts among methods that see one positive only.
-    """
-    found: dict[str, list[str]] = {}
-    for run in runs:
-        config, summary = run.config, run.summary
-        values = {name: config.get(name) for name in PROTOCOL} | {"definition": summary["definition"]}
-        values["data content"] = summary["data"]["fingerprint"][:12]
-        if -1 in config["observe"]:
-            del values["observe"]
-        for name, value in values.items():
-            seen = found.setdefault(name, [])
-            if (text := json.dumps(value, sort_keys=True)) not in seen:
-                seen.append(text)
-    return {name: values for name, values in found.items() if len(values) > 1}
 
 
 def write_result(
@@ -288,13 +260,10 @@ def write_result(
 
 
 def write_failure(path: Path, error: Exception) -> None:
-    """Traceback of a run that failed, and what its message cuts short; never in the way of the error itself."""
-    lists = {name: value for name, value in vars(error).items() if isinstance(value, list)}
+    """Write the traceback of a run that failed; never in the way of the error itself."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            "".join(traceback.format_exception(error)) + (to_json(lists, indent=1) + "\n" if lists else "")
-        )
+        path.write_text("".join(traceback.format_exception(error)))
 
 
 def _by_row(state: dict) -> dict:
@@ -314,6 +283,5 @@ def write_json(path: Path, content) -> None:
 
 
 def to_json(content, **options) -> str:
-    return json.dumps(
-        content, default=lambda value: value.item(), **options
-    )  # numpy scalars become plain numbers
+    """JSON, in which numpy scalars are plain numbers."""
+    return json.dumps(content, default=lambda value: value.item(), **options)

@@ -11,19 +11,18 @@ is complete; until then checkpoints lie in `partial/<name>`. The traceback of on
 from __future__ import annotations
 
 import copy
+import errno
 import shutil
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file as load_weights
-from safetensors.torch import save_file as save_weights
 from tqdm.auto import tqdm
 
 from spml_core import data, methods, models, train
@@ -33,7 +32,6 @@ from spml_core.runs import executors, locks
 from spml_core.runs.experiment import Experiment, stream
 from spml_core.runs.record import Run, to_json, write_failure, write_result
 from spml_core.train import checkpoints, distributed
-from spml_core.train.checkpoints import Checkpoints
 
 
 def run(
@@ -104,7 +102,7 @@ def run_all(
     if failed:
         finished = [results[name] for name in names if name not in failed]
         lost = [distinct[name] for name in failed]
-        raise executors.failures(lost, list(failed.values()), finished, root / "failed")
+        raise executors.RunFailures(list(failed.values()), lost, finished, root / "failed")
     return [results[name] for name in names]
 
 
@@ -124,17 +122,15 @@ def _load_once() -> Callable[[Experiment, Path], data.Dataset]:
 def _run(
     experiment: Experiment, root: Path, fresh: bool, watch: dict, load: Callable = Experiment.load_data
 ) -> Run:
-    """`run` of a resolved experiment; `watch`: how `train.fit` shows its progress and to whom."""
+    """`run` of a resolved experiment; `watch`: how `train.fit` shows its progress and to whom.
+
+    The run is whole or absent: what exists is loaded, else it is made in `partial` and moved.
+    """
     distributed.start(experiment.accelerator)
     dataset = load(experiment, root / "cache")
     experiment = experiment.counted(dataset)
     name = f"{experiment.dataset}-{experiment.method}-s{experiment.seed}-{experiment.key(dataset)[:12]}"
-    return _once(root, name, fresh, _Job(experiment, dataset, watch).write)
-
-
-def _once(root: Path, name: str, fresh: bool, write: Callable[[Path], None]) -> Run:
-    """The run `root/name`, whole or absent: what exists is loaded, else `write(draft)` makes `draft/result`."""
-    path, draft = root / name, root / "partial" / name
+    path, draft, failure = root / name, root / "partial" / name, root / "failed" / f"{name}.txt"
     first = distributed.rank() == 0
     if distributed.broadcast(path.exists()) and not fresh:
         return Run(path)
@@ -146,109 +142,86 @@ def _once(root: Path, name: str, fresh: bool, write: Callable[[Path], None]) -> 
         if fresh and first:
             shutil.rmtree(draft, ignore_errors=True)
         try:
-            write(draft)
-            if first:
-                if path.exists():
-                    shutil.rmtree(path)
-                (draft / "result").replace(path)
-                shutil.rmtree(draft)
-                (root / "failed" / f"{name}.txt").unlink(missing_ok=True)
+            _write(experiment, dataset, watch, draft)
         except train.Abandoned:
             shutil.rmtree(draft, ignore_errors=True)
             raise
         except Exception as error:
             if first:
-                write_failure(root / "failed" / f"{name}.txt", error)
+                write_failure(failure, error)
             raise
-        finally:
-            if first:
-                _remove_empty(draft)
+        if first:
+            if path.exists():
+                shutil.rmtree(path)
+            (draft / "result").replace(path)
+            shutil.rmtree(draft)
+            failure.unlink(missing_ok=True)
         distributed.broadcast(None)  # nobody reads before it is there
     return Run(path)
 
 
-def _remove_empty(draft: Path) -> None:
-    """What an interruption before the first checkpoint leaves; what another process is at is not touched."""
-    own = [*sorted(draft.rglob("*/"), reverse=True), draft]
-    for path in (*own, draft.parent, draft.parent.parent / "failed"):
-        with suppress(OSError):  # it is not empty, or not there
-            path.rmdir()
+def _write(experiment: Experiment, dataset: data.Dataset, watch: dict, draft: Path) -> None:
+    """Train and write `draft/result`; what an interruption may need lies in `draft/checkpoints` meanwhile."""
+    wall, processor = time.perf_counter(), time.process_time()
+    parts = dataset.parts
+    observed = observe.draw(experiment.observe, parts, dataset.classes, experiment.seed, experiment.protocol)
+    fitted, first = _fit(experiment, dataset, observed, watch, draft / "checkpoints")
+    test_logits = fitted.predict(parts["test"].inputs) if "test" in parts else None
+    if distributed.rank() > 0:
+        return
+    folder = draft / "result"
+    shutil.rmtree(folder, ignore_errors=True)  # of one that was interrupted while writing
+    folder.mkdir(parents=True)
+    seconds = round(time.perf_counter() - wall, 2)
+    spent = {"seconds": seconds, "processor_seconds": round(time.process_time() - processor, 2)}
+    write_result(folder, experiment, dataset, observed, fitted, first, test_logits, **spent)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """The training of one experiment on its data."""
-
-    experiment: Experiment
-    dataset: data.Dataset
-    watch: dict
-
-    def write(self, draft: Path) -> None:
-        """Train and write `draft/result`; what an interruption may need lies in `draft/checkpoints` meanwhile."""
-        wall, processor = time.perf_counter(), time.process_time()
-        experiment, parts = self.experiment, self.dataset.parts
-        observed = observe.draw(
-            experiment.observe, parts, self.dataset.classes, experiment.seed, experiment.protocol
-        )
-        fitted, first = self.fit(observed, draft / "checkpoints")
-        test_logits = fitted.predict(parts["test"].inputs) if "test" in parts else None
-        if distributed.rank() > 0:
-            return
-        folder = draft / "result"
-        shutil.rmtree(folder, ignore_errors=True)  # of one that was interrupted while writing
-        checkpoints.make(folder)
-        seconds = round(time.perf_counter() - wall, 2)
-        spent = {"seconds": seconds, "processor_seconds": round(time.process_time() - processor, 2)}
-        write_result(folder, experiment, self.dataset, observed, fitted, first, test_logits, **spent)
-
-    def fit(self, observed: dict, folder: Path) -> tuple[train.Trainer, train.Trainer | None]:
-        """The training, and its first phase if there is one."""
-        experiment, parts, classes = self.experiment, self.dataset.parts, self.dataset.classes
-        inputs, val = parts["train"].inputs, parts["val"]
-        targets = (val.full, val.known)
-        if experiment.val_labels == "observed":
-            targets = ((observed["val"] == 1).astype(np.int8), None)
-        shown = torch.from_numpy(observed["train"])
-        title = f"{experiment.method} on {experiment.dataset}, seed {experiment.seed}"
-        first = None
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(stream(experiment.seed, "weights"))
-            kind = (experiment.pretrained, experiment.head)
-            model = models.build(experiment.backbone, experiment.mode, len(classes), inputs, *kind)
-            method = methods.build(experiment.method, len(classes), len(inputs), **experiment.params)
-            if distributed.rank() == 0:
-                checkpoints.check_space(folder, _bytes_needed(model, method, val.full.size, experiment))
-            common = {"names": train.Names(parts["train"].ids, classes), **self.watch}
-            if experiment.linear_epochs:
-                seen = _frozen_features(model, parts, experiment, folder)
-                own = common | {"checkpoints": Checkpoints(folder / "linear"), "title": f"{title}, head"}
-                rows, val_rows = (seen["train"], shown), (seen["val"], *targets)
-                own["on_epoch"] = None
-                first = train.fit(model.head, method, rows, val_rows, experiment.linear_training, **own)
-                common["carried"] = copy.deepcopy(method.state_dict())
-            common |= {"checkpoints": Checkpoints(folder / "main"), "title": title}
-            rows, val_rows = (inputs, shown), (val.inputs, *targets)
-            fitted = train.fit(model, method, rows, val_rows, experiment.training, **common)
-        return fitted, first
+def _fit(
+    experiment: Experiment, dataset: data.Dataset, observed: dict, watch: dict, folder: Path
+) -> tuple[train.Trainer, train.Trainer | None]:
+    """The training, and its first phase if there is one."""
+    parts, classes = dataset.parts, dataset.classes
+    inputs, val = parts["train"].inputs, parts["val"]
+    targets = (val.full, val.known)
+    if experiment.val_labels == "observed":
+        targets = ((observed["val"] == 1).astype(np.int8), None)
+    shown = torch.from_numpy(observed["train"])
+    title = f"{experiment.method} on {experiment.dataset}, seed {experiment.seed}"
+    common, first = {"names": (parts["train"].ids, classes), **watch}, None
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(stream(experiment.seed, "weights"))
+        kind = (experiment.pretrained, experiment.head)
+        model = models.build(experiment.backbone, experiment.mode, len(classes), inputs, *kind)
+        method = methods.build(experiment.method, len(classes), len(inputs), **experiment.params)
+        _check_space(folder, model, method, val.full.size, experiment)
+        if experiment.linear_epochs:
+            # Each process makes all features; after an interruption they are made again.
+            device = distributed.fabric(experiment.accelerator).device
+            backbone = models.Features(model).to(device)
+            seen = [torch.from_numpy(train.predict(backbone, x, device)) for x in (inputs, val.inputs)]
+            own = common | {"checkpoints": folder / "linear", "title": f"{title}, head", "on_epoch": None}
+            rows, val_rows = (seen[0], shown), (seen[1], *targets)
+            first = train.fit(model.head, method, rows, val_rows, experiment.linear_training, **own)
+            common["carried"] = copy.deepcopy(method.state_dict())
+        common |= {"checkpoints": folder / "main", "title": title}
+        rows, val_rows = (inputs, shown), (val.inputs, *targets)
+        return train.fit(model, method, rows, val_rows, experiment.training, **common), first
 
 
-def _frozen_features(model, parts: dict, experiment: Experiment, folder: Path) -> dict[str, torch.Tensor]:
-    """(N, D) float32 of train and val, made once; an interrupted training finds them again."""
-    file, device = folder / "features.safetensors", distributed.fabric(experiment.accelerator).device
-    if distributed.rank() == 0 and not file.exists():
-        backbone = models.Features(model).to(device)
-        seen = {
-            k: torch.from_numpy(train.predict(backbone, parts[k].inputs, device)) for k in ("train", "val")
-        }
-        checkpoints.make(folder)
-        save_weights(seen, file.with_suffix(".tmp"))
-        file.with_suffix(".tmp").replace(file)
-    distributed.broadcast(None)
-    return load_weights(file)
+def _check_space(folder: Path, model, method, val_labels: int, experiment: Experiment) -> None:
+    """Raise OSError where there is no room for the result and for checkpoints.
 
-
-def _bytes_needed(model, method, val_labels: int, experiment: Experiment) -> int:
-    """Upper estimate: checkpoints with weights, Adam's two moments, best weights and average; then the result."""
-    weights, state = (checkpoints.size_of([*m.parameters(), *m.buffers()]) for m in (model, method))
+    A checkpoint holds weights, Adam's two moments, the best weights and their average.
+    """
+    weights, state = (sum(t.nbytes for t in [*m.parameters(), *m.buffers()]) for m in (model, method))
     logits = 4 * val_labels * (experiment.epochs + experiment.linear_epochs + 2)
-    return (checkpoints.KEEP + 1) * (5 * weights + 4 * state + logits) + weights + state + logits
+    needed = (checkpoints.KEEP + 1) * (5 * weights + 4 * state + logits) + weights + state + logits
+    free = shutil.disk_usage(next(place for place in folder.parents if place.exists())).free
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"about {needed / 1e6:.0f} MB are needed for checkpoints and results, {free / 1e6:.0f} MB are free: make "
+            "room, or choose another folder for runs (root=..., spml train --runs-dir)",
+            str(folder),
+        )

@@ -3,9 +3,9 @@
 from spml_core import extra
 
 with extra("notebooks"):
-    from spml_core.train.config import PRECISIONS, Training
+    from spml_core.train.config import Training
     from spml_core.train.loop import Abandoned, fit
     from spml_core.train.predict import predict
-    from spml_core.train.state import Names, Trainer
+    from spml_core.train.state import Trainer
 
-__all__ = ["PRECISIONS", "Abandoned", "Names", "Trainer", "Training", "fit", "predict"]
+__all__ = ["Abandoned", "Trainer", "Training", "fit", "predict"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Literal, get_args, get_type_hints
+from typing import Annotated, Literal, get_type_hints
 
 import numpy as np
 from pydantic import (
@@ -17,9 +17,10 @@ from pydantic import (
     ValidationError,
 )
 
+from spml_core import words
+
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
 Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps"]  # of lightning-fabric
-PRECISIONS = get_args(Precision)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,8 @@ class Training:
         compile: use `torch.compile` on the model; worth it for long trainings only.
 
     Raises:
-        ValueError: a value of another type, or out of range; names the setting and says what it should be.
+        ValueError: an unknown setting, or a value of another type or out of range; names the setting and says what it
+            should be.
     """
 
     epochs: PositiveInt = 10
@@ -70,6 +72,16 @@ class Training:
     tf32: bool = True
     channels_last: bool = True
     compile: bool = False
+
+    def __new__(cls, **settings):
+        known = [f.name for f in fields(cls)]
+        for name in settings:
+            if name not in known:
+                hint = words.did_you_mean(name, known, cutoff=0.6)
+                raise ValueError(
+                    f"unknown setting {name!r}: {hint}{' ' * bool(hint)}Known: {', '.join(known)}."
+                )
+        return super().__new__(cls)
 
     def __post_init__(self):
         for name, field_type in _types(type(self)).items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -50,25 +49,6 @@ def tf32(allowed: bool):
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
-
-
-@contextmanager
-def no_search_for_gpus():
-    """Where there is none, spare an optimizer the search for one at every step: 2 to 5 % of a small training.
-
-    lightning-fabric has PyTorch ask NVML, whose library is looked for on disk each time. CUDA itself, asked instead,
-    answers at once; with a GPU it is not asked, since processes could not be forked any more.
-    """
-    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
-    before = os.environ.get(name)
-    if before is None or torch.cuda.is_available():
-        yield
-        return
-    os.environ[name] = "0"
-    try:
-        yield
-    finally:
-        os.environ[name] = before
 
 
 def name_of(device: torch.device) -> str:

@@ -13,7 +13,6 @@ divide, a few images count twice in those statistics; random flips, views and dr
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -29,22 +28,16 @@ def world_size() -> int:
 
 def fabric(accelerator: str = "auto", precision: str = "32-true"):
     """The `Fabric` of this process: one device, or its part of what `fabric run` or `torchrun` started."""
-    from lightning_fabric import Fabric  # sets an environment variable when imported
+    from lightning_fabric import Fabric  # has PyTorch ask NVML for GPUs, see below
 
-    if os.environ.get("LT_CLI_USED") == "1":  # accelerator and devices come from `fabric run`
-        given = {} if accelerator == "auto" else {"accelerator": accelerator}
-        return Fabric(precision=precision, **given)
-    if world_size() == 1:
-        return Fabric(accelerator=accelerator, devices=1, precision=precision)
+    if not torch.cuda.is_available():
+        # An optimizer asks at every step, and NVML is then looked for on disk: 2 to 5 % of a small training.
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "0"
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))
-    found = Fabric(
-        accelerator=accelerator,
-        devices=local,
-        num_nodes=world_size() // local,
-        strategy="ddp",
-        precision=precision,
-    )
-    found.launch()
+    devices = {"accelerator": accelerator, "devices": local, "num_nodes": world_size() // local}
+    found = Fabric(**devices, strategy="ddp" if world_size() > 1 else "auto", precision=precision)
+    if world_size() > 1:
+        found.launch()
     return found
 
 
@@ -89,8 +82,4 @@ def gather_objects(item) -> list:
 
 def broadcast(item):
     """What the first process has."""
-    if world_size() == 1:
-        return item
-    items: Sequence = [item]
-    torch.distributed.broadcast_object_list(items)
-    return items[0]
+    return gather_objects(item)[0]

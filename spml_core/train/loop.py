@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 from torch import Tensor, nn
@@ -13,10 +14,9 @@ from tqdm.auto import tqdm
 
 from spml_core.methods import Method
 from spml_core.train import distributed
-from spml_core.train.checkpoints import Checkpoints
 from spml_core.train.config import Training
-from spml_core.train.device import no_search_for_gpus, tf32, threads
-from spml_core.train.state import Names, Trainer
+from spml_core.train.device import tf32, threads
+from spml_core.train.state import Trainer
 
 
 class Abandoned(Exception):
@@ -30,9 +30,9 @@ def fit(
     val: tuple[Tensor, np.ndarray] | tuple[Tensor, np.ndarray, np.ndarray | None],
     config: Training,
     *,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: Path | None = None,
     carried: dict | None = None,
-    names: Names | None = None,
+    names: tuple[Sequence[str], Sequence[str]] | None = None,
     title: str = "",
     progress: bool = True,
     on_epoch: Callable[[dict], None] | None = None,
@@ -43,9 +43,9 @@ def fit(
         model: inputs -> logits (N, C), as it was built: a training that is resumed needs the same start.
         train: inputs (N, ...) and observed labels (N, C) in {1, 0, -1}.
         val: inputs, the (N, C) labels in {1, 0} that choose the epoch, and (N, C) bool which of them are known.
-        checkpoints: where to save the training after each epoch, and to go on from if there is something.
+        checkpoints: folder in which to save the training after each epoch, and to go on from if there is something.
         carried: state of the method from an earlier training, in place of a new start.
-        names: of the training images and classes, for error messages.
+        names: of the training images, and of the classes, for error messages; None = their numbers.
         title: what the progress bar says.
         on_epoch: called with each new row of the history, once it is saved; what it raises ends the training.
 
@@ -73,16 +73,16 @@ def fit(
             leave=False,
             disable=None if progress and distributed.rank() == 0 else True,
         )
-        with bar, no_search_for_gpus():
+        with bar:
             if not trainer.history:
                 trainer.evaluate(time.perf_counter())
             while trainer.epoch < config.epochs and not trainer.stopped():
                 start = time.perf_counter()
                 batches = trainer.begin_epoch()
                 with closing(trainer.read(batches)) as shares:  # an interrupt must leave no worker process
-                    for n, (x, index, observed) in enumerate(shares):
+                    for n, (x, index) in enumerate(shares):
                         with trainer.gradients(n):
-                            trainer.backward(n, trainer.loss(x, index, observed))
+                            trainer.backward(n, trainer.loss(x, index))
                         if trainer.completes_step(n):
                             trainer.step()
                         bar.update()

@@ -14,11 +14,11 @@ PCT_START = 0.2  # of one_cycle, as in the released code of ASL and of Hill and 
 
 
 def optimizers(model: nn.Module, method: Method, config, device: torch.device) -> list[torch.optim.Optimizer]:
-    """Adam over the model (the head at its own rate) and the method's parameters, then the method's own optimizer.
+    """Adam over the model (`head` at its own rate) and the method's parameters, then the method's own optimizer.
 
     Weight decay spares biases and normalisation, as in the released code of Hill and SPLC, and the method's parameters.
     """
-    head = {id(p) for p in head_of(model).parameters()} if config.head_lr_factor != 1 else set()
+    head = {id(p) for p in model.head.parameters()} if config.head_lr_factor != 1 else set()
     groups: dict[tuple, list] = {}
     for p in model.parameters():
         lr = config.lr * (config.head_lr_factor if id(p) in head else 1)
@@ -30,21 +30,6 @@ def optimizers(model: nn.Module, method: Method, config, device: torch.device) -
     )
     own = method.own_optimizer(config.lr)
     return [adam] if own is None else [adam, own]
-
-
-def head_of(model: nn.Module) -> nn.Module:
-    """The last layer of a model.
-
-    Raises:
-        ValueError: the model does not say which it is.
-    """
-    head = getattr(model, "head", None)
-    if not isinstance(head, nn.Module):
-        raise ValueError(
-            "head_lr_factor and linear_init need a model with an attribute `head`, its last layer, as those of "
-            "spml_core.models.build have"
-        )
-    return head
 
 
 def schedule(adam: torch.optim.Optimizer, name: str, steps: int):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import closing, nullcontext
-from typing import NamedTuple
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,9 +14,8 @@ from torch import Tensor, nn
 
 from spml_core import metrics
 from spml_core.data.files import loading
-from spml_core.methods import Method, Step
+from spml_core.methods import Step
 from spml_core.train import augment, checkpoints, distributed, optim
-from spml_core.train.checkpoints import Checkpoints
 from spml_core.train.config import Training
 from spml_core.train.device import autocast, by_pixel, precision_on
 from spml_core.train.predict import predict
@@ -25,13 +23,6 @@ from spml_core.words import listed
 
 SHOWN = 8  # images and classes in an error message
 PLAIN = ("epoch", "history", "best", "taken")  # what a checkpoint keeps of a `Trainer` as it is
-
-
-class Names(NamedTuple):
-    """What error messages call the training images and the classes."""
-
-    images: Sequence[str]
-    classes: Sequence[str]
 
 
 class Trainer:
@@ -45,10 +36,8 @@ class Trainer:
         device: where it trained; `precision`: what it computed in.
     """
 
-    def __init__(
-        self, model, method, train, val, config: Training, names, carried, place: Checkpoints | None
-    ):
-        self.config, self.names, self.val, self.place = config, names, val, place
+    def __init__(self, model, method, train, val, config: Training, names, carried, place: Path | None):
+        self.config, self.val, self.place = config, val, place
         self.fabric = distributed.fabric(
             config.accelerator, "64-true" if config.precision == "64-true" else "32-true"
         )
@@ -56,6 +45,7 @@ class Trainer:
         self.precision = precision_on(self.device, config.precision)
         self.inputs, observed = train
         self.observed = observed.to(self.device)
+        self.image_names, self.class_names = names or map(range, observed.shape)
         self.model, self.method = model, method.to(self.device)
         self.num_batches = -(-len(self.inputs) // config.batch_size)
         self.restart = method.restart_epoch(config.epochs)
@@ -72,7 +62,7 @@ class Trainer:
         if carried is not None:
             self.method.load_state_dict(carried)
         self.epoch, self.history, self.val_logits, self.best = 0, [], [], None
-        self.last_good, self.unsaved, self.frozen = None, False, []
+        self.last_good, self.frozen = None, []
         self._new_optimizers()
         self._resume()
 
@@ -112,7 +102,7 @@ class Trainer:
         return list(torch.randperm(len(self.inputs), generator=self.order).split(int(self.config.batch_size)))
 
     def _freeze(self, frozen: bool) -> None:
-        head = optim.head_of(self.model)
+        head = self.model.head
         kept = {id(p) for p in head.parameters()}
         backbone = [p for p in self.model.parameters() if id(p) not in kept]
         self.frozen = backbone if frozen else []
@@ -124,19 +114,13 @@ class Trainer:
                 p.requires_grad_(not frozen)
 
     def read(self, batches: list[Tensor]):
-        """(inputs of this process's share, row numbers and observed labels of the whole batch), on the device."""
-        if distributed.world_size() == 1:
-            with closing(loading.batches(self.inputs, batches, self.device, self.observed)) as loaded:
-                for index, x, observed in loaded:
-                    yield x, index, observed
-            return
+        """(inputs of this process's share, row numbers of the whole batch), on the device."""
         shares = [distributed.share(index) for index in batches]
         with closing(loading.batches(self.inputs, shares, self.device)) as loaded:
             for batch, (_, x) in zip(batches, loaded, strict=True):
-                index = batch.to(self.device)
-                yield x, index, self.observed.index_select(0, index)
+                yield x, batch.to(self.device, non_blocking=True)
 
-    def loss(self, x: Tensor, index: Tensor, observed: Tensor) -> Tensor:
+    def loss(self, x: Tensor, index: Tensor) -> Tensor:
         """The loss of the whole batch, of which `x` is this process's share."""
         x = _augmented(x, self.config, self.method.views, self.noise)
         with autocast(self.device, self.precision):
@@ -146,10 +130,11 @@ class Trainer:
             logits = logits.unflatten(0, (self.method.views, -1))  # (views, n, C)
         logits = distributed.gather(logits, len(index))  # (views, N, C)
         logits.register_hook(self._count_finite)
+        observed = self.observed.index_select(0, index)
         loss = self.method(logits, observed, Step(self.epoch, self.config.epochs, index))
         if loss.ndim:
             raise ValueError(
-                f"{_name(self.method)} returned shape {tuple(loss.shape)}: return the mean, a scalar"
+                f"method {self.method.name!r} returned shape {tuple(loss.shape)}: return the mean, a scalar"
             )
         return loss
 
@@ -159,9 +144,7 @@ class Trainer:
 
     def gradients(self, n: int):
         """Between steps, processes need not exchange gradients."""
-        if distributed.world_size() == 1 or self.completes_step(n):
-            return nullcontext()
-        return self.fabric.no_backward_sync(self.wrapped)
+        return self.fabric.no_backward_sync(self.wrapped, enabled=not self.completes_step(n))
 
     def backward(self, n: int, loss: Tensor) -> None:
         accumulate = self.config.accumulate
@@ -201,22 +184,15 @@ class Trainer:
 
     def _fail(self, losses: np.ndarray, batches: list[Tensor]) -> None:
         step = int(np.flatnonzero(~np.isfinite(losses))[0])
-        images = batches[step].tolist()
+        images = [self.image_names[n] for n in batches[step].tolist()]
         finite = self.finite.cpu().numpy()
-        classes = np.flatnonzero(finite == finite.min()).tolist() if finite.min() < len(losses) else []
-        if self.names is not None:
-            images = [self.names.images[n] for n in images]
-            classes = [self.names.classes[c] for c in classes]
-        where = "no class in particular"
-        if classes:
-            where = "all classes" if len(classes) == len(finite) > 1 else f"class {listed(classes, SHOWN)}"
-        error = FloatingPointError(
-            f"the loss of {_name(self.method)} became {losses[step]} in epoch {self.epoch}, step {step + 1} of "
-            f"{len(losses)}, {where}, images {listed(images, SHOWN)}: lower lr={self.config.lr}, or compute the loss "
+        classes = [self.class_names[c] for c in np.flatnonzero(finite == finite.min())]
+        where = f"class {listed(classes, SHOWN)}, " if len(classes) < len(finite) else ""
+        raise FloatingPointError(
+            f"the loss of method {self.method.name!r} became {losses[step]} in epoch {self.epoch}, step {step + 1} of "
+            f"{len(losses)}, {where}images {listed(images, SHOWN)}: lower lr={self.config.lr}, or compute the loss "
             f"from logits without a logarithm of 0.{self._last_good}"
         )
-        error.images, error.classes = images, classes
-        raise error
 
     @property
     def _last_good(self) -> str:
@@ -273,7 +249,7 @@ class Trainer:
         return {
             "parts": {name: part.state_dict() for name, part in self._parts.items()},
             **{name: getattr(self, name) for name in PLAIN},
-            "val_logits": self.val_logits,
+            "val_logits": list(map(torch.from_numpy, self.val_logits)),
             "order": self.order.get_state(),
             "random": distributed.gather_objects(random),
         }
@@ -298,18 +274,15 @@ class Trainer:
             self.noise.set_state(noise)
 
     def save(self) -> None:
-        """A training does not die of a full disk: it says so once and goes on."""
+        """A training does not die of a full disk: it says so and goes on."""
         if self.place is None:
             return
         state = self.state()  # every process has a part in it
         if distributed.rank() > 0:
             return
         try:
-            self.last_good = self.place.save(self.epoch, state)
+            self.last_good = checkpoints.save(self.place, self.epoch, state)
         except OSError as error:
-            if self.unsaved:
-                return
-            self.unsaved = True
             warnings.warn(
                 f"no checkpoint after epoch {self.epoch} ({error}): training goes on, but an interruption would lose "
                 "what came after the last one",
@@ -319,7 +292,7 @@ class Trainer:
     def _resume(self) -> None:
         if self.place is None:
             return
-        path = distributed.broadcast(self.place.latest() if distributed.rank() == 0 else None)
+        path = distributed.broadcast(checkpoints.latest(self.place) if distributed.rank() == 0 else None)
         if path is not None:
             self.load(checkpoints.load(path))
             self.last_good = path
@@ -340,7 +313,3 @@ def _augmented(x: Tensor, config: Training, views: int, noise: torch.Generator) 
         x = augment.flip(x, noise)
     x = augment.stack_views(x, views, noise)
     return by_pixel(x) if config.channels_last else x
-
-
-def _name(method: Method) -> str:
-    return f"method {getattr(method, 'name', type(method).__name__)!r}"
