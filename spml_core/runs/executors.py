@@ -97,15 +97,15 @@ def outcomes(function: Callable, items: Sequence, executor=None) -> Iterator[tup
         for n, item in enumerate(items):
             yield n, _result(lambda item=item: function(item))
         return
-    jobs, refused = {}, {}
+    jobs = {}
     try:
         with getattr(executor, "batch", nullcontext)():
             for n, item in enumerate(items):
                 try:
                     jobs[n] = executor.submit(function, item)
                 except Exception as error:  # the pool has lost a worker meanwhile
-                    refused[n] = error
-        yield from refused.items()
+                    jobs[n] = Future()
+                    jobs[n].set_exception(error)
         while jobs:
             finished = [n for n, job in jobs.items() if job.done()]
             for n in finished:

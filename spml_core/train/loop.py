@@ -64,16 +64,10 @@ def fit(
         trainer = Trainer(model, method, train, val, config, names, carried, checkpoints)
         if trainer.epoch and distributed.rank() == 0:
             tqdm.write(f"{title or 'training'}: going on after epoch {trainer.epoch}", file=sys.stderr)
-        bar = tqdm(
-            total=config.epochs * trainer.num_batches,
-            initial=trainer.epoch * trainer.num_batches,
-            desc=title,
-            unit="batch",
-            mininterval=0.5,
-            leave=False,
-            disable=None if progress and distributed.rank() == 0 else True,
-        )
-        with bar:
+        total, done = config.epochs * trainer.num_batches, trainer.epoch * trainer.num_batches
+        shown = None if progress and distributed.rank() == 0 else True  # None: on a terminal
+        options = {"desc": title, "unit": "batch", "mininterval": 0.5, "leave": False, "disable": shown}
+        with tqdm(total=total, initial=done, **options) as bar:
             if not trainer.history:
                 trainer.evaluate(time.perf_counter())
             while trainer.epoch < config.epochs and not trainer.stopped():
@@ -81,9 +75,10 @@ def fit(
                 batches = trainer.begin_epoch()
                 with closing(trainer.read(batches)) as shares:  # an interrupt must leave no worker process
                     for n, (x, index) in enumerate(shares):
-                        with trainer.gradients(n):
+                        last = trainer.completes_step(n)  # before that, processes need not exchange gradients
+                        with trainer.fabric.no_backward_sync(trainer.wrapped, enabled=not last):
                             trainer.backward(n, trainer.loss(x, index))
-                        if trainer.completes_step(n):
+                        if last:
                             trainer.step()
                         bar.update()
                 trainer.evaluate(start, trainer.train_loss(batches))

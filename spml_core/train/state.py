@@ -99,7 +99,7 @@ class Trainer:
             self._freeze(self.epoch <= self.config.linear_init)
         self.losses = torch.zeros(self.num_batches, device=self.device)
         self.finite = torch.zeros(self.observed.shape[1], device=self.device, dtype=torch.int32)
-        return list(torch.randperm(len(self.inputs), generator=self.order).split(int(self.config.batch_size)))
+        return list(torch.randperm(len(self.inputs), generator=self.order).split(self.config.batch_size))
 
     def _freeze(self, frozen: bool) -> None:
         head = self.model.head
@@ -141,10 +141,6 @@ class Trainer:
     def _count_finite(self, grad: Tensor) -> None:
         """Count each class's steps with a finite gradient: after the first that is not, no class has one."""
         self.finite.add_(grad.isfinite().flatten(0, -2).all(0))
-
-    def gradients(self, n: int):
-        """Between steps, processes need not exchange gradients."""
-        return self.fabric.no_backward_sync(self.wrapped, enabled=not self.completes_step(n))
 
     def backward(self, n: int, loss: Tensor) -> None:
         accumulate = self.config.accumulate
