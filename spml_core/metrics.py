@@ -14,7 +14,7 @@ from spml_core import extra
 with extra("notebooks"):
     import pandas as pd
 
-from spml_core.words import count
+from spml_core.words import check_name, count
 
 STEP = "step-wise area under precision-recall (as scikit-learn; ties share one threshold)"
 # Labels ranked 0, 1, 1, 0, 1 give 0.5889, 0.6444 and 0.6424: a number without its definition says little.
@@ -79,8 +79,7 @@ def average_precision(
     Raises:
         ValueError: shapes differ, a score is not finite, a label is neither 1 nor 0, or an option is unknown.
     """
-    if definition not in DEFINITIONS:
-        raise ValueError(f"unknown definition {definition!r}: use one of {', '.join(DEFINITIONS)}")
+    check_name("definition", definition, DEFINITIONS)
     if not min_positives >= 1:
         raise ValueError(f"min_positives must be >= 1, since AP needs a positive; got {min_positives}")
     scores, full, mask = _checked(scores, full, evaluated)
@@ -282,8 +281,7 @@ def _checked(scores, full, evaluated) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def _of_kind(kind: str, scores, full, evaluated) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`_checked`, with scores on the scale of `kind`."""
-    if kind not in KINDS:
-        raise ValueError(f"unknown kind {kind!r} of scores: use one of {', '.join(KINDS)}")
+    check_name("kind of scores", kind, KINDS)
     scores, full, mask = _checked(scores, full, evaluated)
     outside = scores[(scores < 0) | (scores > 1)] if kind == "prob" else ()
     if len(outside):

@@ -324,10 +324,8 @@ def restore(weights: dict[str, Tensor], num_classes: int, size: int, *, backbone
 
 def check(backbone: str, mode: str, pretrained: bool = False, head: str = "linear") -> None:
     """Raise ValueError for an unknown mode or head, or an unknown backbone of mode "end_to_end"."""
-    if head not in HEADS:
-        raise ValueError(f"unknown head {head!r}: use one of {', '.join(HEADS)}")
-    if mode not in MODES:
-        raise ValueError(f"unknown mode {mode!r}: use one of {', '.join(MODES)}")
+    words.check_name("head", head, HEADS)
+    words.check_name("mode", mode, MODES)
     if mode == "linear":  # what `features` cannot make it names itself
         if head == "boostlu":
             raise ValueError(

@@ -339,7 +339,7 @@ def test_thresholds_never_see_the_test_labels():
 @pytest.mark.parametrize(
     "options, match",
     [
-        ({"kind": "probs"}, "unknown kind 'probs'"),
+        ({"kind": "probs"}, "unknown kind of scores 'probs'"),
         ({"threshold": [0.5, 0.5, 0.5]}, r"threshold has shape \(3,\).*\(2,\)"),
         ({"threshold": -0.1}, "lies in"),
         ({"full": [[1, 0], [0, 2]]}, "label of image 1, class 1 is 2"),

@@ -54,9 +54,7 @@ def get(name: str) -> type[Method]:
     Raises:
         ValueError: unknown name, with the nearest ones.
     """
-    if name not in _REGISTRY:
-        hint = words.did_you_mean(name, names())
-        raise ValueError(f"unknown method {name!r}: {hint}{' ' * bool(hint)}Known: {', '.join(names())}.")
+    words.check_name("method", name, names())
     return _REGISTRY[name]
 
 

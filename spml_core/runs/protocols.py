@@ -73,22 +73,16 @@ def protocol(name: str, dataset: str | None = None) -> dict:
     Raises:
         ValueError: unknown name or data set, with the nearest ones.
     """
-    _check(name, PROTOCOLS, "protocol of a paper")
+    words.check_name("protocol of a paper", name, PROTOCOLS)
     _, fields = PROTOCOLS[name]
     fields = copy.deepcopy(_SHARED | fields)
     if dataset is None:
         return fields
-    _check(dataset, DATASETS, "published data set")
+    words.check_name("published data set", dataset, DATASETS)
     return preset_training(name, dataset) | fields
 
 
 def source(name: str) -> str:
     """Where a protocol is from, and what the source leaves open."""
-    _check(name, PROTOCOLS, "protocol of a paper")
+    words.check_name("protocol of a paper", name, PROTOCOLS)
     return PROTOCOLS[name][0]
-
-
-def _check(name, known, what: str) -> None:
-    if name not in known:
-        hint = words.did_you_mean(name, known, 2)
-        raise ValueError(f"unknown {what} {name!r}: {hint}{' ' * bool(hint)}Known: {', '.join(known)}.")

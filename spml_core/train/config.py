@@ -76,11 +76,7 @@ class Training:
     def __new__(cls, **settings):
         known = [f.name for f in fields(cls)]
         for name in settings:
-            if name not in known:
-                hint = words.did_you_mean(name, known, cutoff=0.6)
-                raise ValueError(
-                    f"unknown setting {name!r}: {hint}{' ' * bool(hint)}Known: {', '.join(known)}."
-                )
+            words.check_name("setting", name, known)
         return super().__new__(cls)
 
     def __post_init__(self):
