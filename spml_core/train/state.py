@@ -62,7 +62,7 @@ class Trainer:
         if carried is not None:
             self.method.load_state_dict(carried)
         self.epoch, self.history, self.val_logits, self.best = 0, [], [], None
-        self.last_good, self.frozen = None, []
+        self.last_good = None
         self._new_optimizers()
         self._resume()
 
@@ -95,23 +95,15 @@ class Trainer:
             self.model.load_state_dict(self.initial)
             self._new_optimizers()
         self.wrapped.train()
-        if self.config.linear_init:
-            self._freeze(self.epoch <= self.config.linear_init)
+        self.frozen = []  # parameters whose gradients are dropped; DDP wants every gradient computed
+        if self.epoch <= self.config.linear_init:
+            self.model.eval()
+            head = self.model.head.train()
+            kept = {id(p) for p in head.parameters()}
+            self.frozen = [p for p in self.model.parameters() if id(p) not in kept]
         self.losses = torch.zeros(self.num_batches, device=self.device)
         self.finite = torch.zeros(self.observed.shape[1], device=self.device, dtype=torch.int32)
         return list(torch.randperm(len(self.inputs), generator=self.order).split(self.config.batch_size))
-
-    def _freeze(self, frozen: bool) -> None:
-        head = self.model.head
-        kept = {id(p) for p in head.parameters()}
-        backbone = [p for p in self.model.parameters() if id(p) not in kept]
-        self.frozen = backbone if frozen else []
-        if frozen:
-            self.model.eval()
-            head.train()
-        if distributed.world_size() == 1:  # DDP wants every gradient: there it is computed and dropped
-            for p in backbone:
-                p.requires_grad_(not frozen)
 
     def read(self, batches: list[Tensor]):
         """(inputs of this process's share, row numbers of the whole batch), on the device."""
@@ -299,8 +291,6 @@ class Trainer:
         self.model.load_state_dict(weights)
         self.method.load_state_dict(state)
         self.ema = None
-        for p in self.model.parameters():
-            p.requires_grad_(True)
 
 
 def _augmented(x: Tensor, config: Training, views: int, noise: torch.Generator) -> Tensor:
