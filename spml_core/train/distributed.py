@@ -36,7 +36,7 @@ def fabric(accelerator: str = "auto", precision: str = "32-true"):
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))
     devices = {"accelerator": accelerator, "devices": local, "num_nodes": world_size() // local}
     found = Fabric(**devices, strategy="ddp" if world_size() > 1 else "auto", precision=precision)
-    if world_size() > 1:
+    if world_size() > 1 and os.environ.get("LT_CLI_USED") != "1":  # `fabric run` has launched it already
         found.launch()
     return found
 
