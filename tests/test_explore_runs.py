@@ -357,7 +357,8 @@ def test_viewer_takes_surfaces_only(root, runs):
 
 def test_predictions_are_sorted_and_filtered(runs):
     panel = predictions(runs=[runs["an"], *runs.values()])
-    probs, full, observed = (getattr(runs["an"], name)("val") for name in ("probs", "full", "observed"))
+    labels = runs["an"].labels("val")
+    probs, full, observed = labels.probs, labels.full, labels.observed
     missing = (full == 1) & (observed == 0)
     panel.show.value = "missing"
     assert sorted(panel.rows) == np.flatnonzero(missing.any(1)).tolist()
