@@ -256,7 +256,7 @@ def test_command_prints_a_table_writes_json_and_says_whether_training_is_right(f
     assert "24 train, 8 val, 8 test images; 2 classes" in good.output and "fit for training" in good.output
     assert json.loads((tmp_path / "runs" / "audit" / "photos.json").read_text())["ok"] is True
 
-    bad = command(odd_files, "--json", str(tmp_path / "deep" / "odd.json"), "-d", "min_images", "0")
+    bad = command(odd_files, "-d", "min_images", "0")
     assert bad.exit_code == 1
     for text in (
         "zcut.jpeg",
@@ -266,7 +266,7 @@ def test_command_prints_a_table_writes_json_and_says_whether_training_is_right(f
         "turned as EXIF says",
     ):
         assert text in bad.output
-    content = json.loads((tmp_path / "deep" / "odd.json").read_text())
+    content = json.loads((tmp_path / "runs" / "audit" / "odd.json").read_text())
     assert not content["ok"] and content["modes"]["CMYK"] == 1 and len(content["wrong"]) == 2
 
     unknown = command(odd_files, "-d", "min_image", "3")

@@ -38,40 +38,43 @@ def test_the_command_draws_writes_and_reads(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("convention", ["partial", "em"])
-def test_the_command_exchanges_matrices(tmp_path, convention):
-    file, back = tmp_path / "m.npy", tmp_path / "back.csv"
-    out = spml("digits", "--num-neg", 1, "--output", file, "--convention", convention)
+def test_the_command_reads_matrices(tmp_path, convention):
+    file, direct, back = (tmp_path / name for name in ("m.npy", "direct.csv", "back.csv"))
+    out = spml("digits", "--observe", "[1, 1]", "--output", direct)
     assert out.exit_code == 0, out.output
-    names = np.load(tmp_path / "m_images.npy")
-    order = np.random.default_rng(0).permutation(len(names))  # rows are found by name
-    np.save(file, np.load(file)[order])
-    np.save(tmp_path / "m_images.npy", names[order])
-    asked = ["--import", file, "--images", tmp_path / "m_images.npy", "--num-neg", 1, "--output", back]
+    drawn = manifest.read(direct, tuple("0123456789"))
+    train = [n for n, split in enumerate(drawn.splits) if split == "train"]
+    order = np.random.default_rng(0).permutation(train)  # rows are found by name
+    np.save(file, manifest.to_convention(drawn.observed[order], convention))
+    np.save(tmp_path / "m_images.npy", np.array(drawn.ids)[order])
+    asked = ["--import", file, "--images", tmp_path / "m_images.npy", "--observe", "[1, 1]", "--output", back]
     if convention != "em":
         refused = spml("digits", *asked)
-        assert refused.exit_code == 2 and "Name the convention" in refused.output and not back.exists()
+        assert refused.exit_code == 1 and "Name the convention" in refused.output and not back.exists()
     result = spml("digits", *asked, "--convention", convention)
     assert result.exit_code == 0, result.output
     assert hashlib.sha256(file.read_bytes()).hexdigest() in result.output
     assert "val: not in the file, drawn by per_image, seed 0" in result.output
-    spml("digits", "--num-neg", 1, "--output", tmp_path / "direct.csv")
-    assert back.read_bytes() == (tmp_path / "direct.csv").read_bytes()
+    assert back.read_bytes() == direct.read_bytes()
 
 
-def test_the_command_needs_names_where_rows_do_not_fit(tmp_path):
-    np.save(tmp_path / "m.npy", np.zeros((7, 10)))
-    assert "7 rows, the data set 4000 train images" in spml("digits", "--import", tmp_path / "m.npy").output
-    np.save(tmp_path / "m.npy", np.zeros((4000, 9)))
-    assert "9 classes, the data set 10" in spml("digits", "--import", tmp_path / "m.npy").output
+def test_the_rows_of_a_matrix_need_names(tmp_path):
+    file, names = tmp_path / "m.npy", tmp_path / "names.npy"
+    np.save(file, np.zeros((7, 10)))
+    unnamed = spml("digits", "--import", file)
+    assert unnamed.exit_code == 2 and "--images FILE.npy" in unnamed.output
+    np.save(names, np.array(["a", "b"]))
+    assert (
+        "7 rows of 10 classes: there are 2 names"
+        in spml("digits", "--import", file, "--images", names).output
+    )
 
 
 BAD_ARGUMENTS = [
     (["digit"], "did you mean 'digits'"),
-    (["digits", "--drop", 0.5, "--num-pos", 1], "leave out --num-pos"),
-    (["digits", "--weights", "frequency", "--num-neg", 1], "leave out --num-neg"),
-    (["digits", "--output", "x.txt"], "ends in .csv"),
-    (["digits", "--output", "x.npy", "--convention", "hill"], "unknown convention 'hill'"),
-    (["digits", "--import", "nowhere.csv"], "there is no file"),
+    (["digits", "--observe", "[1]"], "observe is (num_pos, num_neg)"),
+    (["digits", "--observe", "often"], "got 'often'"),
+    (["digits", "--output", "x.npy"], "ends in .csv"),
     (["digits", "-d", "sed", 1], "sed"),
 ]
 
@@ -80,6 +83,11 @@ BAD_ARGUMENTS = [
 def test_bad_arguments_of_the_command(arguments, match):
     result = spml(*arguments)
     assert result.exit_code == 2 and match in result.output
+
+
+def test_a_file_that_is_not_there():
+    result = spml("digits", "--import", "nowhere.csv")
+    assert result.exit_code == 1 and "there is no file" in result.output
 
 
 def test_a_matrix_is_no_manifest(tmp_path):

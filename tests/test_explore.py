@@ -559,9 +559,9 @@ def test_a_planted_error_fails_a_run_without_a_screen(tmp_path, monkeypatch):
             *([new_code_cell(code)] if code else []),
         ]
         nbformat.write(new_notebook(cells=made), tmp_path / "notebooks" / f"{name}.ipynb")
-    good, *bad = runner.run_notebooks(output_dir=tmp_path / "executed")
+    good, *bad = runner.run_notebooks()
     assert good.status == "done", good.error
-    executed = nbformat.read(tmp_path / "executed" / "01-good.ipynb", 4)
+    executed = nbformat.read(tmp_path / "runs" / "notebooks" / "01-good.ipynb", 4)
     shown = [output.data for cell in executed.cells if cell.cell_type == "code" for output in cell.outputs]
     assert any("image/png" in data for data in shown)
     for result in bad:

@@ -518,7 +518,9 @@ def test_every_panel_has_a_picture_where_there_are_no_widgets(root, runs):
 
 
 @pytest.mark.slow
-def test_a_planted_error_fails_the_notebook(root, tmp_path):
+def test_a_planted_error_fails_the_notebook(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notebooks").mkdir()
     code = (
         "from spml_core.explore import run_browser\n"
         f"panel = run_browser({str(root)!r})\n"
@@ -529,13 +531,8 @@ def test_a_planted_error_fails_the_notebook(root, tmp_path):
     cells[1].metadata["tags"] = ["parameters"]
     nb = new_notebook(cells=[*cells, new_code_cell(code)])
     nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(nb, tmp_path / "01-planted.ipynb")
-    (result,) = runner.run_notebooks(
-        ["01-planted"],
-        {"figures_dir": str(tmp_path / "f")},
-        notebooks_dir=tmp_path,
-        output_dir=tmp_path / "o",
-    )
+    nbformat.write(nb, tmp_path / "notebooks" / "01-planted.ipynb")
+    (result,) = runner.run_notebooks(["01-planted"])
     assert result.status == "failed" and "planted in the browser" in result.error
 
 

@@ -103,16 +103,6 @@ def test_a_card_for_each_figure_that_is_there(text):
     ]  # fmt: skip
 
 
-def test_wide_pictures_get_the_room_of_two_cards(text):
-    assert [attrs.get("class") for attrs in Page(text).all("figure")] == [None, "wide", None]
-
-
-def test_a_picture_cut_short_does_not_hide_the_others(project):
-    (project / "figures" / "01b-second.png").write_bytes(b"\x89PNG")
-    figures = Page(gallery.write("figures").read_text(encoding="utf-8")).all("figure")
-    assert [attrs.get("class") for attrs in figures] == [None] * 3
-
-
 def test_every_link_leads_to_a_file_and_nothing_to_the_network(project, text):
     page = Page(text)
     for attrs in (*page.all("a"), *page.all("img")):

@@ -1,6 +1,5 @@
 """Values of parameters: profiles, what a command gives, and what is asked before a kernel starts."""
 
-import json
 import os
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from spml_core import data
 from spml_core.cli import main
 from spml_core.headless import planning, profiles, runner
-from spml_core.headless.contract import NotebookError, find
+from spml_core.headless.contract import Notebook, NotebookError
 
 ROOT = Path(__file__).parents[1]
 TRAINS = """
@@ -86,8 +85,6 @@ def test_profiles_do_not_overwrite_each_other(project):
     assert {run.output.parent for run in fast} == {project / "figures" / "fast" / "notebooks"}
     (mine,) = planning.plan(["01"], {"figures_dir": str(project / "mine")})
     assert mine.output == project / "mine" / "notebooks" / "01-curves.ipynb"
-    (put,) = planning.plan(["01"], output_dir="copies", profile="fast")
-    assert put.output == project / "copies" / "01-curves.ipynb"
 
 
 @pytest.mark.parametrize(
@@ -232,31 +229,6 @@ assert data["train"] > 0
     assert runner.run_notebooks(["08"], {"steps": 27})[0].status == "done"
 
 
-def test_the_longest_goes_first(project, monkeypatch):
-    order = []
-    monkeypatch.setattr(
-        runner,
-        "_execute",
-        lambda runs, jobs: order.extend(r.name for r in runs) or [planning.Result(r, "done") for r in runs],
-    )
-    for run, seconds in zip(planning.plan(), (5, 50), strict=True):
-        run.stamp.parent.mkdir(parents=True, exist_ok=True)
-        run.stamp.write_text(json.dumps({"seconds": seconds}))
-    results = runner.run_notebooks(jobs=2)
-    assert order == ["07-trains", "01-curves"] and [r.name for r in results] == order[::-1]
-    order.clear()
-    runner.run_notebooks()
-    assert order == ["01-curves", "07-trains"]
-    order.clear()
-    planning.plan(["01"])[0].stamp.unlink()  # unknown: it may be the longest
-    runner.run_notebooks(jobs=2)
-    assert order == ["01-curves", "07-trains"]
-    order.clear()
-    (project / "notebooks" / "durations.json").write_text(json.dumps({"01-curves": 40}))
-    runner.run_notebooks(jobs=2)
-    assert order == ["07-trains", "01-curves"]
-
-
 def test_list_shows_the_values_of_a_profile_and_states(project):
     write(project, "all: {epochs: 1}")
     result = CliRunner().invoke(main, ["figures", "07", "--list", "--profile", "fast"])
@@ -266,12 +238,6 @@ def test_list_shows_the_values_of_a_profile_and_states(project):
 
 
 # --- what ships with the project ---
-
-
-def test_shipped_durations_are_of_the_notebooks():
-    durations = json.loads((ROOT / "notebooks" / "durations.json").read_text())
-    assert set(durations) == {notebook.name for notebook in find((), ROOT / "notebooks")}
-    assert all(seconds > 0 for seconds in durations.values())
 
 
 @pytest.mark.parametrize("name", ["smoke", "paper"])
@@ -285,16 +251,17 @@ def test_shipped_profiles_fit_the_notebooks(name, monkeypatch):
             assert run.values["seeds"] == {"smoke": [0], "paper": [0, 1, 2]}[name]
 
 
-def test_the_papers_profile_asks_for_the_folder(monkeypatch, tmp_path):
+def test_the_papers_profile_asks_for_the_folder(monkeypatch):
     if "voc2012" not in data.DATASETS:
         pytest.skip("there is no data set voc2012")
     monkeypatch.chdir(ROOT)
     with pytest.raises(NotebookError, match=r"'voc2012' needs root"):
-        runner.run_notebooks(profile="paper", output_dir=tmp_path)
+        runner.run_notebooks(profile="paper")
 
 
-@pytest.mark.parametrize("notebook", find((), ROOT / "notebooks"), ids=lambda notebook: notebook.name)
-def test_shared_parameters_are_called_and_typed_alike(notebook):
+@pytest.mark.parametrize("path", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_shared_parameters_are_called_and_typed_alike(path):
+    notebook = Notebook(path)
     declared = notebook.parameters
     notebook.check({name: parameter.default for name, parameter in declared.items()})
     assert {"venue", "formats", "figures_dir"} <= declared.keys()

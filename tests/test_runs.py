@@ -1006,8 +1006,9 @@ def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
         (["--protocol", "grr"], "'gr'"),
         (["--protocol", "gr"], "gr:voc2012"),
         (["--protocol", "cole2021"], "-o protocol cole2021"),
-        (["--epochs", "3", "-o", "epochs", "2"], "given twice"),
-        (["-o", "params", "1"], "--param"),
+        (["-o", "epochs", "2"], "option of its own"),
+        (["--lr", "1", "--param", "b", "1", "-p", "b", "2"], "given twice"),
+        (["-o", "params", "1"], "option of its own"),
         (["-o", "backbone", "3"], "backbone=3: should be a valid string"),
     ],
 )

@@ -48,7 +48,7 @@ def test_the_command_prints_a_row_for_each_notebook(folder):
         "| [03-benchmark](notebooks/03-benchmark.ipynb) | Which loss is best, and by how much? |"
     )
     assert "| 1 holds, 1 undecided; test mAP, gr: 61 | GR Table 2; EM Table 1" in lines[2]
-    assert "| Spearman: 0.91 | GR Fig. 5 |" in lines[3]
+    assert "| Spearman: 0.91 | GR Fig 5a-d |" in lines[3]
     assert "On corel5k, 1 of 2 claims of the papers are decided: 1 holds, 1 undecided." in lines
     assert lines[-1] == "| corel5k | -0.5 [-1.9, 0.9] |  | +8.7 [4.1, 13.3] |"
     assert "somewhere" not in result.output
@@ -91,7 +91,7 @@ def test_the_readme_is_what_the_command_makes_of_the_tracked_numbers(monkeypatch
     assert readme.update(page, summary.markdown(found)) == page, (
         "python -m benchmarks.readme FOLDER ... writes it"
     )
-    assert set(found[0]["notebooks"]) == {notebook.name for notebook in find((), None)}
+    assert set(found[0]["notebooks"]) == {notebook.name for notebook in find()}
     assert len(re.findall(r"^\| \[\d\d-", page, re.M)) == len(found[0]["notebooks"])
 
 

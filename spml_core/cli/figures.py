@@ -4,32 +4,31 @@ import sys
 
 import click
 
-from spml_core.cli.text import table
+from spml_core.cli import text
 
 
-@click.command()
+@click.command(cls=text.Command)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--profile", default="quick", show_default=True, metavar="PROFILE",
               help="quick, the notebooks' defaults; paper; smoke; or any notebooks/PROFILE.yaml.")  # fmt: skip
-@click.option("parameters", "-p", "--parameter", type=(str, str), multiple=True, metavar="NAME VALUE",
-              help="Value of a notebook parameter, read as the type it declares; repeatable.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Notebooks at a time.")
+@text.pairs("parameters", "-p", "--parameter", read=text.given,
+            help="Value of a notebook parameter, read as the type it declares")  # fmt: skip
+@text.jobs
 @click.option("--force", is_flag=True, help="Execute notebooks that are up to date, too.")
-@click.option("--output-dir", help="Folder of the executed copies.  [default: runs/notebooks, or the folder "
-              '"notebooks" inside another figures_dir]')  # fmt: skip
 @click.option("--list", "listing", is_flag=True,
               help="Show notebooks, their state, figures and parameters; execute nothing.")  # fmt: skip
 @click.option(
-    "--gallery", "only_gallery", is_flag=True, help="Write index.html beside the figures; execute nothing."
+    "--gallery", "galleries", is_flag=True, help="Write index.html beside the figures; execute nothing."
 )
 @click.option("--summary", "summarised", multiple=True, is_flag=False, flag_value="figures", metavar="[FOLDER]",
               help="Print as Markdown what the notebooks found, from the JSON files in FOLDER (figures); repeatable, a "
               "column for each; execute nothing.")  # fmt: skip
-def figures(names, profile, parameters, jobs, force, output_dir, listing, only_gallery, summarised):
+def figures(names, profile, parameters, jobs, force, listing, galleries, summarised):
     """Execute notebooks without a screen and write their figures, and index.html, the gallery of them.
 
     NAME is a notebook's number, name or file; none means all. A notebook whose text, parameters, figures and
-    spml_core are unchanged since its last success is skipped.
+    spml_core are unchanged since its last success is skipped. The executed copies go to runs/notebooks, or with another
+    figures_dir into its folder "notebooks".
 
     \b
     spml figures                             all of them
@@ -46,53 +45,38 @@ def figures(names, profile, parameters, jobs, force, output_dir, listing, only_g
     -p goes before the profile, and to each chosen notebook that declares the parameter.
     Exits with 1 when a notebook failed, with 2 when a name or a value is wrong (then nothing was executed).
     """
-    from spml_core.headless.contract import NotebookError
+    from spml_core.headless import planning, runner, summary
 
-    given = dict(parameters)
-    if len(given) < len(parameters):
-        raise click.UsageError("a parameter is given twice with -p")
-    chosen = {"names": names, "parameters": given, "output_dir": output_dir, "profile": profile}
-    try:
-        from spml_core.headless import planning, runner
-
-        if summarised:
-            from spml_core.headless import summary
-
-            click.echo(summary.markdown([summary.read(folder) for folder in summarised]))
-            return
-        if listing:
-            click.echo("\n\n".join(map(_describe, planning.plan(**chosen))))
-            return
-        if only_gallery:
-            for page in runner.write_galleries(planning.plan(**chosen)):
-                click.echo(page)
-            return
-        results = runner.run_notebooks(**chosen, jobs=jobs, force=force)
-    except NotebookError as error:
-        raise click.UsageError(str(error)) from error
-    except KeyboardInterrupt:
-        click.echo("interrupted; all kernels ended", err=True)
-        sys.exit(130)
-    _report(results)
+    if summarised:
+        click.echo(summary.markdown([summary.read(folder) for folder in summarised]))
+        return
+    planned = planning.plan(names, parameters, profile=profile)
+    if listing:
+        click.echo("\n\n".join(map(_described, planned)))
+    elif galleries:
+        click.echo("\n".join(map(str, runner.write_galleries(planned))))
+    else:
+        _report(runner.execute(planned, jobs, force))
 
 
 def _report(results) -> None:
-    """What became of each notebook, of each claim, and why anything failed; exits with 1 if anything did."""
+    """Print what became of each notebook and claim, and why anything failed; exit with 1 if anything did."""
     from spml_core.figures.claims import decided, tally
 
-    head = ("notebook", "seconds", "figures", "tables", "claims", "headline number", "status")
-    rows = [
-        (r.name, f"{r.seconds:.1f}", *(str(len(r.planned.notebook.promised(kind))) for kind in ("figure", "table")),
-         tally(r.claims) or "-", _headline(r.numbers), r.status)
-        for r in results
-    ]  # fmt: skip
-    click.echo("\n" + table([head, *rows]))
-    claims = [(result.name[:2], claim) for result in results for claim in result.claims]
-    if claims:
-        head = ("verdict", "in", "claim: evidence, differences over the seeds with 95 % intervals")
-        rows = [(c["verdict"], number, f"{c['claim']}: {c['evidence']}") for number, c in claims]
-        click.echo("\n" + table([head, *rows]))
-        click.echo("\n" + decided(claim for _, claim in claims))
+    rows = [("notebook", "seconds", "figures", "tables", "claims", "headline number", "status")]
+    claims = [("verdict", "in", "claim: evidence, differences over the seeds with 95 % intervals")]
+    for result in results:
+        promised = (str(len(result.planned.notebook.promised(kind))) for kind in ("figure", "table"))
+        headline = "-"
+        for key, value in list(result.numbers.items())[:1]:
+            headline = f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+        seconds, verdicts = f"{result.seconds:.1f}", tally(result.claims) or "-"
+        rows.append((result.name, seconds, *promised, verdicts, headline, result.status))
+        claims += [(c["verdict"], result.name[:2], f"{c['claim']}: {c['evidence']}") for c in result.claims]
+    click.echo(f"\n{text.table(rows)}")
+    if claims[1:]:
+        every = [claim for result in results for claim in result.claims]
+        click.echo(f"\n{text.table(claims)}\n\n{decided(every)}")
     failed = [result for result in results if result.status == "failed"]
     for result in failed:
         click.echo(f"\n{result.name}, {result.error}", err=True)
@@ -104,23 +88,14 @@ def _report(results) -> None:
         click.echo(f"\ngallery: {folder / 'index.html'}")
 
 
-def _headline(numbers: dict) -> str:
-    for key, value in numbers.items():
-        return f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-    return "-"
-
-
-def _describe(planned) -> str:
-    """A notebook's title, state, figures, tables and parameters."""
+def _described(planned) -> str:
+    """Return a notebook's title, state, figures, tables and parameters."""
     notebook, seconds = planned.notebook, planned.last_seconds
-    lines = [
-        f"{planned.name}  {notebook.title}",
-        f"  state: {planned.state}" + ("" if seconds is None else f", last run {seconds:g} s"),
-    ]
+    last = "" if seconds is None else f", last run {seconds:g} s"
+    lines = [f"{planned.name}  {notebook.title}", f"  state: {planned.state}{last}"]
     for kind in ("figure", "table"):
         if names := notebook.promised(kind):
             lines.append(f"  {kind}s: {', '.join(names)}")
-    rows = [
-        (f"  {p.name}", p.type, repr(planned.values[p.name]), p.help) for p in notebook.parameters.values()
-    ]
-    return "\n".join([*lines, table(rows)])
+    declared = notebook.parameters.values()
+    rows = [(f"  {p.name}", p.type, repr(planned.values[p.name]), p.help) for p in declared]
+    return "\n".join([*lines, text.table(rows)])

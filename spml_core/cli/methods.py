@@ -1,15 +1,18 @@
 """`spml methods`."""
 
+import inspect
+import pkgutil
+import sys
+
 import click
 
-from spml_core.cli.text import table
+from spml_core.cli import text
 
 
-@click.command()
+@click.command(cls=text.Command)
 @click.argument("name", required=False)
 @click.argument("loss", required=False)
-@click.pass_context
-def methods(context, name, loss):
+def methods(name, loss):
     """List the methods, describe one, or check a loss.
 
     \b
@@ -24,48 +27,31 @@ def methods(context, name, loss):
     from spml_core import methods
 
     if name == "check":
-        context.exit(_check(loss))
-    if loss is not None:
+        _check(loss)
+    elif loss is not None:
         raise click.UsageError(f"one name at a time, or: spml methods check {loss}")
-    if name is None:
-        click.echo(table(list(methods.available().items())))
-        return
-    try:
-        click.echo(_describe_method(name))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    else:
+        click.echo(_described(name) if name else text.table(list(methods.available().items())))
 
 
-def _check(loss: str | None) -> int:
-    """Print what the checks find of a loss; returns the exit code."""
+def _check(loss: str | None) -> None:
+    """Print what the checks find of a loss; exit with 1 if one failed."""
     from spml_core.methods.checks import check
 
     if loss is None:
         raise click.UsageError("give a method's name, or MODULE:FUNCTION: spml methods check gr")
-    try:
-        findings = check(_imported(loss) if ":" in loss else loss)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    click.echo(table([(f.check, "passed" if f.passed else "FAILED", f.found) for f in findings]))
-    failed = [f.check for f in findings if not f.passed]
-    click.echo(f"{loss}: {len(findings) - len(failed)} of {len(findings)} checks passed")
-    return int(bool(failed))
+    findings = check(_imported(loss) if ":" in loss else loss)
+    click.echo(text.table([(f.check, "passed" if f.passed else "FAILED", f.found) for f in findings]))
+    passed = sum(f.passed for f in findings)
+    click.echo(f"{loss}: {passed} of {len(findings)} checks passed")
+    sys.exit(passed < len(findings))
 
 
 def _imported(name: str):
-    """Return the function of "module:function", or an instance of a class without arguments.
-
-    Raises:
-        ValueError: there is none.
-    """
-    import importlib
-    import inspect
-    import sys
-
-    module, function = name.split(":", 1)
+    """Return the function of "module:function", or an instance of a class without arguments."""
     sys.path.insert(0, "")
     try:
-        found = getattr(importlib.import_module(module), function)
+        found = pkgutil.resolve_name(name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"cannot import {name!r}: {error}") from error
     finally:
@@ -76,9 +62,7 @@ def _imported(name: str):
     return found
 
 
-def _describe_method(name: str) -> str:
-    import inspect
-
+def _described(name: str) -> str:
     from spml_core import losses, methods
 
     cls = methods.get(name)
@@ -86,16 +70,14 @@ def _describe_method(name: str) -> str:
     if loss := cls.loss or getattr(losses, name, None):  # where there is one, it has the equation
         parts.append(f"losses.{loss.__name__}: {inspect.getdoc(loss)}")
     rows = [(f"  {k}", repr(v)) for k, v in cls.defaults().items()]
-    parts.append("Parameters and defaults\n" + (table(rows) if rows else "  none"))
+    parts.append("Parameters and defaults\n" + (text.table(rows) if rows else "  none"))
     if cls.requires:
         parts.append(f"Must be given: {', '.join(cls.requires)}")
     if cls.presets is None:
         parts.append("Published hyperparameters: none")
     else:
-        by_dataset = cls.presets.params
-        rows = [("", *by_dataset)]
-        rows += [
-            (f"  {k}", *(str(its[k]) for its in by_dataset.values())) for k in next(iter(by_dataset.values()))
-        ]
-        parts.append(f"Published hyperparameters: {cls.presets.source}\n{table(rows)}")
+        published = cls.presets.params
+        names = next(iter(published.values()))
+        rows = [("", *published)] + [(f"  {k}", *(str(its[k]) for its in published.values())) for k in names]
+        parts.append(f"Published hyperparameters: {cls.presets.source}\n{text.table(rows)}")
     return "\n\n".join(parts)

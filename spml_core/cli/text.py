@@ -1,57 +1,129 @@
-"""What the commands share: tables on screen, values from the command line, warnings as a reader wants them."""
+"""What the commands share: options, values from the command line, errors in one line, tables on screen."""
 
+import json
 import os
+import sys
 import warnings
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from itertools import zip_longest
 
-ROOT = "Folder of the data set; a relative one starts at the project folder."
-DROP = (
-    "Share of an image's positives to take away, 0 to 1: of n, floor(n (1 - RATIO)) + 1 stay, at most n. Of 5 "
-    "positives, 0 leaves 5, 0.5 leaves 3, 0.8 leaves 2, 1 leaves 1. Hill/SPLC published 0.5, 0.8 and 1."
-)
-PREPARED = ("size",)  # options of `data.load` that say nothing of labels and files
+import click
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
-    return "\n".join("  ".join(row).rstrip() for row in cells)
+class Command(click.Command):
+    """A command whose expected errors are one line and an exit code.
+
+    2 for wrong usage, 1 for data that are not as they must be and trainings that failed, 130 for Ctrl-C.
+    """
+
+    def invoke(self, context):
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            click.echo("interrupted; the same command goes on from what is finished", err=True)
+            sys.exit(130)
+        except (ValueError, OSError, RuntimeError) as error:
+            from spml_core.data import DataError, OptionError
+            from spml_core.runs.executors import RunFailures
+
+            if isinstance(error, OptionError) or not isinstance(error, DataError | OSError | RuntimeError):
+                raise click.UsageError(str(error), context) from error
+            if isinstance(error, RuntimeError) and not isinstance(error, RunFailures):
+                raise  # not expected
+            raise click.ClickException(str(error)) from error
 
 
-def warned(runs) -> str:
-    """A line for each sign that a training learned nothing."""
-    return "\n".join(
-        f"warning: {run.path.name}: {text}" for run in runs for text in run.summary.get("warnings", [])
+def given(_context, _option, pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Return the NAME VALUE pairs of an option by name (a callback of click)."""
+    if len(dict(pairs)) < len(pairs):
+        raise click.BadParameter("a name is given twice")
+    return dict(pairs)
+
+
+def values(context, option, pairs: tuple[tuple[str, str], ...]) -> dict:
+    """Return `given` with each value as `value` reads it."""
+    return {name: value(text) for name, text in given(context, option, pairs).items()}
+
+
+def value(text: str):
+    """Return JSON where it is JSON ("[0, 1]", "1e-4", "false", "null"), else the text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def pairs(*names: str, help: str, read=values):
+    """An option of NAME VALUE pairs, which may be repeated."""
+    return click.option(
+        *names,
+        type=(str, str),
+        multiple=True,
+        metavar="NAME VALUE",
+        callback=read,
+        help=f"{help}; repeatable.",
     )
 
 
-def values(pairs: tuple[tuple[str, str], ...]) -> dict:
-    """Command-line text as JSON where it is JSON ("[0, 1]", "1e-4", "false", "null"), else as text."""
-    import json
+root = click.option("--root", type=click.Path(), help="Folder of the data set. All but digits need it.")
+data = pairs("data", "-d", "--data", help="Option of the data set, e.g. -d min_images 100")
+drop = click.option(
+    "--drop",
+    type=click.FloatRange(0, 1),
+    metavar="RATIO",
+    help="Share of an image's positives to take away, 0 to 1: of n, floor(n (1 - RATIO)) + 1 stay, at most n. Of 5 "
+    "positives, 0 leaves 5, 0.5 leaves 3, 0.8 leaves 2, 1 leaves 1. Hill/SPLC published 0.5, 0.8 and 1.",
+)
+runs_dir = click.option("--runs-dir", default="runs", show_default=True, help="Folder of all runs.")
+jobs = click.option(
+    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="How many at the same time."
+)
 
-    values = {}
-    for name, text in pairs:
-        try:
-            values[name] = json.loads(text)
-        except json.JSONDecodeError:
-            values[name] = text
-    return values
+
+def label_options(data: dict, root: str | None) -> dict:
+    """Return the options of a data set of which only the label files are read, out of those of `spml train`."""
+    options = {name: value for name, value in data.items() if name != "size"}
+    return options if root is None else options | {"root": root}
+
+
+def executor(jobs: int):
+    """Return the context of so many processes; of no executor for a single one."""
+    from spml_core.runs import executors
+
+    return executors.processes(jobs) if jobs > 1 else nullcontext()
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Return the rows as text, in columns; a row may end early."""
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def mean_map(runs, split: str) -> str:
+    """Return mean and standard deviation of a split's mAP over the seeds."""
+    from spml_core.figures import mean_sd
+
+    maps = [run.summary[f"{split}_map"] for run in runs]
+    return "undefined" if None in maps else mean_sd(maps, 2)
+
+
+def warned(runs) -> str:
+    """Return a line for each sign that a training learned nothing."""
+    return "".join(
+        f"\nwarning: {run.path.name}: {text}" for run in runs for text in run.summary.get("warnings", [])
+    )
 
 
 def plain_warnings(context) -> None:
-    """While a command runs, a warning is one line of text, not a line of code."""
+    """While a command runs, show a warning as one line of text, not as a line of code."""
     before = warnings.formatwarning
     context.call_on_close(lambda: setattr(warnings, "formatwarning", before))
     warnings.formatwarning = lambda message, *_args, **_kwargs: f"Warning: {message}\n"
 
 
-def label_options(pairs: tuple[tuple[str, str], ...]) -> dict:
-    """`values` of `-d` where only label files are read, so that what is given to `spml train` may be given here."""
-    return {name: value for name, value in values(pairs).items() if name not in PREPARED}
-
-
 def bars_without_a_width() -> None:
-    """A terminal that does not know its width, as in some containers, gets bars of 80 columns: else it gets none."""
+    """Give bars 80 columns on a terminal that does not know its width, as in some containers: else there are none."""
     with suppress(OSError):
         if os.get_terminal_size(2).columns == 0:
             os.environ.setdefault("TQDM_NCOLS", "80")

@@ -1,66 +1,43 @@
 """`spml train`."""
 
-import sys
+import dataclasses
 
 import click
 
-from spml_core.cli.text import DROP, ROOT, table, values, warned
+from spml_core.cli import text
+from spml_core.words import count, listed
 
 
-@click.command()
+@click.command(cls=text.Command)
 @click.option(
     "--dataset",
     help="digits (the default), folder, voc2012, coco2014, nuswide, cub200 or openimages (data/README.md).",
 )
-@click.option("--root", type=click.Path(), help=f"{ROOT} All but digits need it.")
-@click.option("data", "-d", "--data", type=(str, str), multiple=True, metavar="NAME VALUE",
-              help="Option of the data set, e.g. -d min_images 100; repeatable.")  # fmt: skip
-@click.option("methods", "--method", multiple=True, help="Default: gr; repeatable.")
-@click.option("params", "-p", "--param", type=(str, str), multiple=True, metavar="NAME VALUE",
-              help='Hyperparameter, e.g. -p b "[-2, -8]"; -p gr.b ... is for method gr alone; repeatable.')  # fmt: skip
-@click.option("seeds", "--seed", default=[0], show_default=True, type=int, multiple=True, help="Repeatable.")
+@text.root
+@text.data
+@click.option("--method", multiple=True, help="Default: gr; repeatable.")
+@text.pairs("params", "-p", "--param",
+            help='Hyperparameter, e.g. -p b "[-2, -8]"; -p gr.b ... is for method gr alone')  # fmt: skip
+@click.option("--seed", type=int, multiple=True, help="Default: 0; repeatable.")
 @click.option("--mode", help="end_to_end, or linear on frozen features (the default for a folder).")
 @click.option("--backbone", help="digits_cnn, or a timm model.")
-@click.option("--epochs", type=click.IntRange(min=1), help="Default: 10.")
-@click.option("--batch-size", type=click.IntRange(min=1), help="Default: 64 digits, 16 folder.")
+@click.option("--epochs", type=int, help="Default: 10.")
+@click.option("--batch-size", type=int, help="Default: 64 digits, 16 folder.")
 @click.option("--lr", type=float, help="Learning rate of Adam. Default: 3e-3 digits, 1e-3 folder.")
-@click.option(
-    "--stop-drop", type=float, help="Stop at this many mAP points below the best epoch; default never."
-)
-@click.option("--val-labels", type=click.Choice(["clean", "observed"]),
-              help="Validation labels that choose the epoch. Default: clean.")  # fmt: skip
-@click.option("--drop", type=click.FloatRange(0, 1), metavar="RATIO", help=DROP)
-@click.option("--draw-weights", type=click.Choice(["frequency", "inverse_frequency"]),
-              help="A single positive, drawn among common or rare classes more often.")  # fmt: skip
+@text.drop
 @click.option("--manifest", type=click.Path(), help="Labels from a file, see `spml data labels`.")
-@click.option("--protocol", metavar="NAME[:DATASET]",
+@click.option("paper", "--protocol", metavar="NAME[:DATASET]",
               help="Train as a paper did (role, em, gr, hill, lasd), e.g. gr:voc2012; other options win.")  # fmt: skip
 @click.option(
     "--preset", metavar="FILE", help="Train as a YAML file says, e.g. one of spml search; other options win."
 )
-@click.option("others", "-o", "--set", type=(str, str), multiple=True, metavar="NAME VALUE",
-              help="Any other field of an experiment, e.g. -o flip true -o ema 0.9997; repeatable.")  # fmt: skip
+@text.pairs("others", "-o", "--set", help="Any other field of an experiment, e.g. -o flip true -o ema 0.9997")
 @click.option("--explain", is_flag=True, help="Print every effective value, train nothing.")
-@click.option("--runs-dir", default="runs", show_default=True, help="Folder of all runs.")
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Processes, for several experiments.")  # fmt: skip
+@text.runs_dir
+@text.jobs
 @click.option("--force", is_flag=True, help="Train again what exists.")
 def train(
-    methods,
-    params,
-    seeds,
-    data,
-    drop,
-    draw_weights,
-    manifest,
-    runs_dir,
-    force,
-    jobs,
-    protocol,
-    preset,
-    others,
-    explain,
-    **fields,
+    method, params, seed, others, paper, preset, drop, manifest, explain, runs_dir, jobs, force, **fields
 ):
     """Train experiments, or load those that exist, and print history and test mAP.
 
@@ -79,65 +56,89 @@ def train(
     Exit code: 0; 1 if images or labels are not as they must be, or a training failed; 2 for wrong usage; 130 if
     interrupted.
     """
-    from contextlib import nullcontext
-
-    from spml_core.data import DataError, OptionError
-    from spml_core.runs import Experiment, executors, run_all
+    from spml_core.runs import Experiment, run_all
     from spml_core.train.distributed import rank, world_size
 
-    try:
-        fields["observe"] = _observe(drop, draw_weights, manifest)
-        given = _fields(protocol, preset, data, others, fields)
-        own = {given.pop("method", "gr"): given.pop("params", {})}  # of the preset
-        methods = methods or tuple(own)
-        chosen = _params(methods, values(params))
-        experiments = [
-            Experiment(method=method, seed=seed, params=own.get(method, {}) | chosen[method], **given)
-            for method in methods
-            for seed in seeds
-        ]
-        if explain:
-            for experiment in experiments:
-                click.echo(
-                    _explained(experiment, protocol, preset, fields | values(others) | {"data": data or None})
-                )
-            return
-        if jobs > 1 and world_size() > 1:
-            raise ValueError(
-                "--jobs trains several experiments at once, torchrun one on several GPUs: use either"
-            )
-        with executors.processes(jobs) if jobs > 1 else nullcontext() as executor:
-            runs = run_all(experiments, executor, runs_dir, fresh=force)
-    except ValueError as error:
-        if isinstance(error, DataError) and not isinstance(error, OptionError):
-            raise click.ClickException(str(error)) from error
-        raise click.UsageError(str(error)) from error
-    except (OSError, executors.RunFailures) as error:
-        raise click.ClickException(str(error)) from error
-    except KeyboardInterrupt:
-        click.echo("interrupted; the same command goes on from the last finished epoch", err=True)
-        sys.exit(130)
+    if taken := others.keys() & click.get_current_context().params.keys():
+        raise click.UsageError(f"-o {min(taken)}: it has an option of its own")
+    scheme = {name: value for name, value in (("drop", drop), ("manifest", manifest)) if value is not None}
+    if len(scheme) + ("observe" in others) > 1:
+        raise click.UsageError("--drop, --manifest and -o observe exclude each other")
+    others |= {"observe": scheme} if scheme else {}
+    given = {name: value for name, value in fields.items() if value is not None} | others
+    layers = _layers(given, paper, preset)
+    base = _merged(layers)
+    own = {base.pop("method", "gr"): base.pop("params", {})}  # of the preset
+    given |= {name: values for name, values in {"method": method, "seed": seed}.items() if values}
+    methods = method or tuple(own)
+    chosen = _params(methods, params)
+    experiments = [
+        Experiment(method=name, seed=number, params=own.get(name, {}) | chosen[name], **base)
+        for name in methods
+        for number in seed or (0,)
+    ]
+    if explain:
+        for experiment in experiments:
+            given["params"] = chosen[experiment.method]
+            click.echo(_explained(experiment, layers, paper))
+        return
+    if jobs > 1 and world_size() > 1:
+        raise click.UsageError(
+            "--jobs trains several experiments at once, torchrun one on several GPUs: use either"
+        )
+    with text.executor(jobs) as executor:
+        runs = run_all(experiments, executor, runs_dir, fresh=force)
     if rank() > 0:
         return
     for run in runs:
         click.echo(f"\n{run.path}")
         click.echo(run.history.round({"train_loss": 4, "val_map": 2, "seconds": 1}).to_string(index=False))
-    click.echo(f"\n{_data(runs[0])}\n\n{_results(methods, runs, len(seeds))}")
-    if doubts := warned(runs):
-        click.echo(f"\n{doubts}")
+    click.echo(f"\n{_data(runs[0])}\n\n{_results(methods, runs)}{text.warned(runs)}")
 
 
-def _observe(drop, weights, manifest) -> dict | None:
-    """`Experiment.observe`; None = what each method asks for."""
-    given = {"drop": drop, "weights": weights, "manifest": manifest}
-    given = {name: value for name, value in given.items() if value is not None}
-    if len(given) > 1:
-        raise ValueError("--drop, --draw-weights and --manifest exclude each other")
-    return given or None
+def _layers(given: dict, paper: str | None, preset: str | None) -> dict[str, dict]:
+    """Return fields of an experiment by where they are said; the first place that says one counts."""
+    from spml_core.search import space
+
+    space.check_names(given)
+    layers = {"given": given}
+    if preset is not None:
+        layers[f"preset {preset}"] = space.read_preset(preset)
+    if paper is not None:
+        layers[f"protocol {paper}"] = _published(paper, _merged(layers).get("dataset"))
+    return layers
+
+
+def _published(paper: str, dataset: str | None) -> dict:
+    """Return how a paper trained, on a data set that is given or named behind a colon."""
+    from spml_core.data.labels import PROTOCOLS
+    from spml_core.methods.presets import DATASETS
+    from spml_core.runs import protocols
+
+    name, _, named = paper.partition(":")
+    if name in PROTOCOLS:
+        raise ValueError(f"--protocol is how a paper trained; to draw labels like {name}: -o protocol {name}")
+    protocols.source(name)  # raises if there is no such
+    dataset = dataset or named
+    if dataset in ("", "digits"):
+        raise ValueError(
+            f"the papers trained on photographs: say on which, as --protocol {name}:voc2012 does "
+            f"({', '.join(DATASETS)}), or with --dataset"
+        )
+    published = named or (dataset if dataset in DATASETS else None)
+    return {"dataset": dataset} | protocols.protocol(name, published)
+
+
+def _merged(layers: dict[str, dict]) -> dict:
+    """Return the fields that count; options of the data set add up."""
+    merged = {}
+    for fields in reversed(layers.values()):
+        merged |= fields | {"data": merged.get("data", {}) | fields.get("data", {})}
+    return merged
 
 
 def _params(names: tuple[str, ...], given: dict) -> dict[str, dict]:
-    """method -> its hyperparameters: those that are given to all methods, and its own, as METHOD.NAME."""
+    """Return the hyperparameters of each method: those that are given to all, and its own, as METHOD.NAME."""
     from spml_core import methods
 
     chosen = {name: {} for name in names}
@@ -157,171 +158,74 @@ def _params(names: tuple[str, ...], given: dict) -> dict[str, dict]:
     return chosen
 
 
-def _fields(protocol: str | None, preset: str | None, data, others, fields: dict) -> dict:
-    """Of an experiment: what a paper says, below what the preset does, below what the command line does."""
-    import dataclasses
-
-    from spml_core import runs, words
-    from spml_core.data.labels import PROTOCOLS
-    from spml_core.methods import DATASETS
-    from spml_core.runs import protocols
-    from spml_core.search import space
-
-    given = {name: value for name, value in fields.items() if value is not None}
-    known = [f.name for f in dataclasses.fields(runs.Experiment)]
-    for name, value in values(others).items():
-        if name in ("method", "params", "seed", "data", "root"):
-            raise ValueError(
-                f"-o {name}: it has an option of its own, --{'param' if name == 'params' else name}"
-            )
-        if name not in known:
-            hint = words.did_you_mean(name, known, 2, 0.6)
-            raise ValueError(
-                f"-o {name}: no such field. {hint}{' ' * bool(hint)}There are: {', '.join(known)}"
-            )
-        if given.get(name) is not None:
-            raise ValueError(f"{name} is given twice: by its own option and by -o {name}")
-        given[name] = value
-    base = {} if preset is None else space.read_preset(preset)
-    if protocol is not None:
-        name, published = _named(protocol)
-        if name in PROTOCOLS:
-            raise ValueError(
-                f"--protocol says how a paper trained; {name!r} is a way of drawing labels: -o protocol {name} (the "
-                "published draws: -o protocol cole2021 --seed 1200)"
-            )
-        protocols.source(name)  # raises if there is no such
-        dataset = (base | given).get("dataset", published)
-        if dataset in (None, "digits"):
-            raise ValueError(
-                f"the papers trained on photographs: say on which, as --protocol {name}:voc2012 does "
-                f"({', '.join(DATASETS)}), or with --dataset"
-            )
-        base = {"dataset": dataset} | base
-        base = runs.protocol(name, published or (dataset if dataset in DATASETS else None)) | base
-    return base | given | {"data": base.get("data", {}) | values(data)}
-
-
-def _named(protocol: str) -> tuple[str, str | None]:
-    name, _, dataset = protocol.partition(":")
-    return name, dataset or None
-
-
-def _explained(experiment, protocol: str | None, preset: str | None, given: dict) -> str:
-    """A line for each field: its effective value, and where that is from: `given` is what the command line says."""
-    import dataclasses
-
+def _explained(experiment, layers: dict[str, dict], paper: str | None) -> str:
+    """Return a line for each field: its effective value, and where that is from."""
     from spml_core import data
-    from spml_core.runs import Experiment, protocols
+    from spml_core.runs import protocols
     from spml_core.runs.experiment import AUTO
     from spml_core.runs.record import to_json
-    from spml_core.search import space
     from spml_core.train import Training, distributed
     from spml_core.train.device import precision_on
 
-    full, plain, rows = experiment.resolved(), Experiment(), []
-    published = {}
-    if protocol:
-        name, dataset = _named(protocol)
-        published = protocols.protocol(name, dataset) | ({"dataset": dataset} if dataset else {})
-    of_preset = {} if preset is None else space.read_preset(preset)
-    settings = [f.name for f in dataclasses.fields(Training)]
-
-    def origin(name: str, asked) -> str:
-        if given.get(name) is not None:
-            return f"given, and preset {preset}" if name == "data" and "data" in of_preset else "given"
-        if name in of_preset and to_json(asked) == to_json(of_preset[name]):
-            return f"preset {preset}"
-        if asked is None:
-            return "default" if getattr(full, name) is None else "default of data set or method"
-        if name in published:
-            return f"protocol {protocol}"
-        return "default" if asked == getattr(plain, name) else "given"
-
-    for name in sorted((f.name for f in dataclasses.fields(full)), key=lambda name: name in settings):
-        effective, asked = getattr(full, name), getattr(experiment, name)
-        if name == "params":
-            chosen = of_preset.get("params", {})
-            for k, v in effective.items():
-                unchanged = k in asked and k in chosen and to_json(asked[k]) == to_json(chosen[k])
-                whence = (
-                    f"preset {preset}" if unchanged else "given" if k in asked else "default of the method"
-                )
-                counted = "; counted on the validation labels" if v == AUTO else ""
-                rows.append((f"params.{k}", to_json(v), whence + counted))
-            continue
-        whence = origin(name, asked)
+    full, rows = experiment.resolved(), [("field", "value", "from")]
+    for key, value in full.params.items():
+        places = [p for p, its in layers.items() if key in its.get("params", {}) and key in experiment.params]
+        counted = "; counted on the validation labels" if value == AUTO else ""
+        rows.append((f"params.{key}", to_json(value), (places or ["default of the method"])[0] + counted))
+    settings = [field.name for field in dataclasses.fields(Training)]
+    names = (field.name for field in dataclasses.fields(full) if field.name != "params")
+    for name in sorted(names, key=lambda name: name in settings):
+        value, asked = getattr(full, name), getattr(experiment, name)
+        places = [place for place, fields in layers.items() if fields.get(name) not in (None, {})]
         if name == "pretrained" and full.mode == "linear":
-            whence = "of mode linear: its frozen features are of pretrained weights"
-        rows.append((name, to_json(effective), whence))
+            places = ["of mode linear: its frozen features are of pretrained weights"]
+        default = "default of data set or method" if asked is None and value is not None else "default"
+        where = " and ".join(places if name == "data" else places[:1]) or default
+        rows.append((name, to_json(value), where))
     device = distributed.fabric(full.accelerator).device
     rows.append(("here", f"{device.type}, {precision_on(device, full.precision)}", "device and precision"))
-    said = f"\nprotocol {protocol}: {protocols.source(_named(protocol)[0])}" if protocol else ""
-    if full.protocol == "cole2021" and full.observe == (1, 0) and full.seed != 1200:
-        said += "\nThe labels that were published for VOC, COCO and CUB are those of --seed 1200."
+    notes = [] if paper is None else [f"protocol {paper}: {protocols.source(paper.partition(':')[0])}"]
     options = full.data | ({} if full.root is None else {"root": full.root})
     if needed := data.required_options(full.dataset, options):
-        said += f"\nTo train, data set {full.dataset!r} needs --{needed[0]} PATH."
-    return f"{table([('field', 'value', 'from'), *rows])}{said}\n"
+        notes.append(f"To train, data set {full.dataset!r} needs --{needed[0]} PATH.")
+    return "\n".join([text.table(rows), *notes, ""])
 
 
 def _data(run) -> str:
-    """What was trained on, so that a surprise is seen: a line, and one for each thing that is odd about it."""
-    from spml_core.words import count
-
+    """Return what was trained on, so that a surprise is seen: a line, and one where it is not as published."""
     noted = run.summary["data"]
-    images = ", ".join(f"{number:,} {split}" for split, number in noted["sizes"].items())
-    line = f"{run.config['dataset']}: {images} images; {count(len(run.classes), 'class')}"
-    if without := sum(noted.get("images_without_label", {}).values()):
-        line += f"; {count(without, 'image')} without a label ({noted['unlabeled']})"
-    if dropped := noted.get("classes_dropped"):
-        line += f"; {count(dropped, 'class')} below min_images={noted['min_images']} left out"
-    source = f"; {noted['inputs']}" if "inputs" in noted else ""
-    line = f"{line}{source}; {run.config['backbone']}, {run.config['mode']}."
-    if other := noted.get("not_as_published"):
-        line += f"\nNot the published {run.config['dataset']}: {other}."
-    return line
-
-
-def _results(methods, runs, num_seeds: int) -> str:
-    """A row a method: mAP of the best validation epoch, mean and standard deviation over the seeds."""
-    import statistics
-
-    def mean(maps: list) -> str:
-        if None in maps:
-            return "undefined"
-        deviation = f" ± {statistics.stdev(maps):.2f}" if len(maps) > 1 else ""
-        return f"{statistics.mean(maps):.2f}{deviation}"
-
-    has_test = "test" in runs[0].summary["data"]["sizes"]
-    rows = [("method", "val mAP", *(["test mAP"] if has_test else []), "seeds", "best epochs")]
-    for n, method in enumerate(methods):
-        own = [run.summary for run in runs[n * num_seeds : (n + 1) * num_seeds]]
-        maps = [mean([summary[f"{split}_map"] for summary in own]) for split in ("val", "test")]
-        epochs = ",".join(str(summary["best_epoch"]) for summary in own)
-        rows.append((method, *maps[: 1 + has_test], str(len(own)), epochs))
-    first = runs[0].summary
-    lines = [
-        table(rows),
-        f"AP: {first['definition']}. Epoch chosen on {first['val_labels']} validation labels.",
-        *_undefined(runs),
-        *([] if has_test else ["No test images: the best val mAP is of the images that chose the epoch."]),
+    parts = [
+        ", ".join(f"{number:,} {split}" for split, number in noted["sizes"].items()) + " images",
+        count(len(run.classes), "class"),
     ]
-    return "\n".join(lines)
+    if without := sum(noted.get("images_without_label", {}).values()):
+        parts.append(f"{count(without, 'image')} without a label ({noted['unlabeled']})")
+    if dropped := noted.get("classes_dropped"):
+        parts.append(f"{count(dropped, 'class')} below min_images={noted['min_images']} left out")
+    parts += [noted["inputs"]] if "inputs" in noted else []
+    name, other = run.config["dataset"], noted.get("not_as_published")
+    line = f"{name}: {'; '.join(parts)}; {run.config['backbone']}, {run.config['mode']}."
+    return f"{line}\nNot the published {name}: {other}." if other else line
 
 
-def _undefined(runs) -> list[str]:
-    """A line a split that has classes without positives: they have no AP, and the mAP is the mean of the others."""
-    from spml_core.words import count, listed
-
-    lines = []
-    for split in ("val", "test"):
+def _results(methods, runs) -> str:
+    """Return a row per method: mAP of the best validation epoch, mean and standard deviation over the seeds."""
+    first, seeds = runs[0].summary, len(runs) // len(methods)
+    splits = [split for split in ("val", "test") if split in first["data"]["sizes"]]
+    rows = [("method", *(f"{split} mAP" for split in splits), "seeds", "best epochs")]
+    for n, method in enumerate(methods):
+        own = runs[n * seeds : (n + 1) * seeds]
+        epochs = ",".join(str(run.summary["best_epoch"]) for run in own)
+        rows.append((method, *(text.mean_map(own, split) for split in splits), str(seeds), epochs))
+    lines = [f"AP: {first['definition']}. Epoch chosen on {first['val_labels']} validation labels."]
+    for split in splits:
         undefined = set().union(*(run.summary[f"{split}_undefined_classes"] or () for run in runs))
-        lacking = [name for name in runs[0].classes if name in undefined]
-        if lacking:
+        if lacking := [name for name in runs[0].classes if name in undefined]:
             have, are = ("has", "is") if len(lacking) == 1 else ("have", "are")
             lines.append(
                 f"{split}: {count(len(lacking), 'class')} of {len(runs[0].classes)} {have} no positive, so no AP, and "
                 f"{are} not in the mean: {listed(lacking, 20)}."
             )
-    return lines
+    if "test" not in splits:
+        lines.append("No test images: the best val mAP is of the images that chose the epoch.")
+    return "\n".join([text.table(rows), *lines])

@@ -5,7 +5,6 @@ from spml_core import extra
 with extra("notebooks"):
     from spml_core.figures.claims import VERDICTS, Claim, Interval, mean_sd, save_headline
     from spml_core.figures.figure import (
-        EXTRA_FORMATS,
         FONT,
         context,
         dataset_name,
@@ -21,7 +20,7 @@ with extra("notebooks"):
     from spml_core.figures.tables import save_table
 
 __all__ = [
-    "EXTRA_FORMATS", "FONT", "NEGATIVE", "POSITIVE", "VERDICTS", "Claim", "Interval", "color", "context",
+    "FONT", "NEGATIVE", "POSITIVE", "VERDICTS", "Claim", "Interval", "color", "context",
     "dataset_name", "detached", "find_venue", "label", "mean_sd", "panels", "save_figure", "save_headline",
     "save_table", "style", "subplots", "use", "venues",
 ]  # fmt: skip

@@ -172,10 +172,6 @@ def save_headline(
     Raises:
         ValueError: a number is NaN or infinite; names it, and nothing is written.
     """
-    if "claims" in numbers:
-        raise ValueError(
-            '"claims" is no headline number: give them as save_headline(..., claims=[Claim.order(...)])'
-        )
     rounded = {}
     for key, value in numbers.items():
         value = value.item() if isinstance(value, np.generic) else value

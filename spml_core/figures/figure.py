@@ -23,14 +23,12 @@ from matplotlib.figure import Figure
 from tueplots import axes, figsizes, fontsizes
 
 from spml_core.figures.tables import write_data
+from spml_core.words import count
 
-FONT = (
-    "STIXGeneral"  # ships with matplotlib and looks like Times: nothing to install, the same file everywhere
-)
+# Ships with matplotlib and looks like Times: nothing to install, the same file everywhere.
+FONT = "STIXGeneral"
 # Column and text width in inches and whose font sizes: venues that tueplots lacks, from their style files.
 OWN_VENUES = {"ijcai2024": (3.375, 7.0, "aaai2024"), "ieee": (3.5, 7.16, "icml2024")}
-WIDTHS = ("column", "text")
-EXTRA_FORMATS = ("svg",)
 _chosen = {"venue": "ijcai2024", "formats": (), "font": FONT, "font_asked": FONT}
 
 
@@ -54,10 +52,8 @@ def use(venue: str = "ijcai2024", formats: Collection[str] = (), font: str = FON
     Raises:
         ValueError: unknown venue or format.
     """
-    if unknown := sorted(set(formats) - set(EXTRA_FORMATS)):
-        raise ValueError(
-            f"unknown format {unknown[0]!r}: besides pdf and png there is {', '.join(EXTRA_FORMATS)}"
-        )
+    if unknown := sorted({*formats} - {"svg"}):
+        raise ValueError(f"unknown format {unknown[0]!r}: besides pdf and png there is svg")
     installed = font in font_manager.get_font_names()
     if not installed:
         warnings.warn(
@@ -98,7 +94,6 @@ def subplots(
     *,
     width: str = "column",
     height_to_width: float = 0.68,
-    venue: str | None = None,
     figure: Callable[[], Figure] = plt.figure,
     **options,
 ):
@@ -107,18 +102,18 @@ def subplots(
     Sets matplotlib's defaults for the rest of the session, since text and lines take theirs when they are drawn.
 
     Args:
-        width: "column" or "text", 3.375 and 7 inches at IJCAI; where a page has one column, "column" is 0.6 of it.
+        width: "column" or "text", 3.375 and 7 inches at IJCAI; where a page has one column, "column" is 0.6 of it. The
+            venue is the one that `use` has set.
         height_to_width: of each of the axes in the grid.
-        venue: see `venues`; None = what `use` has set, at first IJCAI.
         figure: makes the figure, see `detached`.
         options: of `Figure.subplots`, e.g. sharey=True.
 
     Raises:
-        ValueError: unknown width or venue.
+        ValueError: unknown width.
     """
-    if width not in WIDTHS:
-        raise ValueError(f"unknown width {width!r}: use one of {', '.join(WIDTHS)}")
-    widths, texts = _sizes(_chosen["venue"] if venue is None else find_venue(venue))
+    widths, texts = _sizes(_chosen["venue"])
+    if width not in widths:
+        raise ValueError(f"unknown width {width!r}: use one of {', '.join(widths)}")
     mpl.rcParams.update(figsizes.aaai2024_half() | texts | axes.lines(base_width=0.6))
     mpl.rcParams.update(
         {
@@ -180,19 +175,18 @@ def context(runs: Iterable, epoch: str = "best") -> str:
     def each(texts) -> str:
         return " / ".join(dict.fromkeys(texts))
 
-    seeds = len({config["seed"] for config, _ in noted})
-    floors = {config["method"]: config["params"].get("log_floor", 0) for config, _ in noted}
+    configs, summaries = zip(*noted, strict=True)
+    seeds = len({config["seed"] for config in configs})
+    sizes = [f"{summary['data']['sizes']['train']:,} training images" for summary in summaries]
+    names = [dataset_name(config["dataset"], config.get("root")) for config in configs]
+    floors = {config["method"]: config["params"].get("log_floor", 0) for config in configs}
     floored = ", ".join(f"{method} {floor:g}" for method, floor in floors.items() if floor)
+    chosen = each(f"best epoch on {summary['val_labels']} validation labels" for summary in summaries)
     parts = [
-        each(
-            f"{dataset_name(c['dataset'], c.get('root'))} ({s['data']['sizes']['train']:,} training images)"
-            for c, s in noted
-        ),
-        each(c["backbone"] + " (frozen)" * (c["mode"] == "linear") for c, _ in noted),
-        f"{seeds} seed{'s' * (seeds > 1)}",
-        epoch
-        if epoch != "best"
-        else each(f"best epoch on {s['val_labels']} validation labels" for _, s in noted),
+        each(f"{name} ({size})" for name, size in zip(names, sizes, strict=True)),
+        each(config["backbone"] + " (frozen)" * (config["mode"] == "linear") for config in configs),
+        count(seeds, "seed"),
+        chosen if epoch == "best" else epoch,
         f"losses as published (log floor: {floored})" if floored else "exact losses",
     ]
     return ", ".join(parts)
@@ -207,7 +201,6 @@ def save_figure(
     context: str = "",
     *,
     source: str = "",
-    formats: Collection[str] | None = None,
 ) -> None:
     """Write NAME.pdf, NAME.png (300 dpi), NAME.csv, the numbers behind the figure, and NAME.caption.json.
 
@@ -220,7 +213,6 @@ def save_figure(
             heading above the notebook's cell stands in for it.
         context: under what conditions, see the function `context`.
         source: what of the papers this redraws, e.g. "GR Fig 3a"; several are joined by "; ".
-        formats: "svg", written besides; None = as `use` has set.
 
     Raises:
         ValueError: a name that is not one of a file, but leads into another folder.
@@ -233,5 +225,5 @@ def save_figure(
     with mpl.rc_context(fixed):
         fig.savefig(f"{stem}.pdf", metadata=title | {"Subject": context or None} | silent)
         fig.savefig(f"{stem}.png", dpi=300, metadata={"Software": None})
-        if "svg" in (_chosen["formats"] if formats is None else formats):
+        if "svg" in _chosen["formats"]:
             fig.savefig(f"{stem}.svg", metadata=title | {"Date": None, "Creator": None})

@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 import math
 import re
-from functools import cache
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import pandas as pd
+from IPython.display import display
+from pylatexenc import latexencode
 
 from spml_core.paths import locate
+
+OWN = [
+    (re.compile("(\\w)\u0302"), r"\\ensuremath{\\hat \1}"),  # k̂ is two characters
+    (re.compile("∅"), r"\\ensuremath{\\emptyset}"),  # theirs needs amssymb
+]
+ENCODER = latexencode.UnicodeToLatexEncoder(
+    conversion_rules=[latexencode.UnicodeToLatexConversionRule(latexencode.RULE_REGEX, OWN), "defaults"],
+    replacement_latex_protection="braces-after-macro",
+    unknown_char_policy="keep",
+    unknown_char_warning=False,
+)
 
 
 def save_table(
@@ -60,42 +72,13 @@ def save_table(
     )
     head, body = latex.split("\n", 1)
     stem.with_name(f"{name}.tex").write_text(f"{head}\n\\centering\n\\small\n{body}", encoding="utf-8")
-    _show(shown)
-
-
-def _show(table: pd.DataFrame) -> None:
-    from IPython import get_ipython
-    from IPython.display import display
-
-    plain = table.to_string(index=False)
-    if get_ipython() is None:
-        print(plain)
-    else:
-        display({"text/html": table.to_html(index=False), "text/plain": plain}, raw=True)
+    plain = {"text/html": shown.to_html(index=False), "text/plain": shown.to_string(index=False)}
+    display(plain, raw=True)
 
 
 def tex(text: str) -> str:
     """Return plain text as LaTeX: signs that mean something there are escaped, Greek letters and ± are commands."""
-    return _encoder().unicode_to_latex(str(text))
-
-
-@cache
-def _encoder():
-    from pylatexenc import latexencode
-
-    own = [
-        (re.compile("(\\w)\u0302"), r"\\ensuremath{\\hat \1}"),  # k̂ is two characters
-        (re.compile("∅"), r"\\ensuremath{\\emptyset}"),  # theirs needs amssymb
-    ]
-    return latexencode.UnicodeToLatexEncoder(
-        conversion_rules=[
-            latexencode.UnicodeToLatexConversionRule(latexencode.RULE_REGEX, own),
-            "defaults",
-        ],
-        replacement_latex_protection="braces-after-macro",
-        unknown_char_policy="keep",
-        unknown_char_warning=False,
-    )
+    return ENCODER.unicode_to_latex(str(text))
 
 
 def write_data(

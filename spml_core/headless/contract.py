@@ -138,20 +138,18 @@ class Notebook:
         """The literal calls `save_figure(fig, "NAME", ...)` and `save_table(table, "NAME", ...)`, figures first."""
         found = {}
         for index, cell in enumerate(self.node.cells):
-            nodes = (
-                ast.walk(self._parse(cell.source, f"cell {index + 1}")) if cell.cell_type == "code" else ()
-            )
-            for call in nodes:
+            if cell.cell_type != "code":
+                continue
+            for call in ast.walk(self._parse(cell.source, f"cell {index + 1}")):
                 function = ast.unparse(call.func).split(".")[-1] if isinstance(call, ast.Call) else ""
                 kind = function.removeprefix("save_")
-                if not function.startswith("save_") or kind not in FILES:
+                if function == kind or kind not in FILES:
                     continue
-                given = {k.arg: k.value for k in call.keywords} | dict(
-                    zip(("", "name"), call.args, strict=False)
-                )
-                name, source = (getattr(given.get(key), "value", None) for key in ("name", "source"))
+                given = {k.arg: k.value for k in call.keywords} | dict(enumerate(call.args))
+                name = getattr(given.get("name", given.get(1)), "value", None)
+                source = getattr(given.get("source"), "value", "")
                 if isinstance(name, str):
-                    sources = tuple(filter(None, map(str.strip, (source or "").split(";"))))
+                    sources = tuple(filter(None, map(str.strip, source.split(";"))))
                     found.setdefault((kind, name), Promise(kind, name, index, sources))
         return sorted(found.values(), key=lambda promise: promise.kind)
 
@@ -200,40 +198,36 @@ def reason(error: Exception) -> str:
     )
 
 
-def find(names: Iterable[str] = (), notebooks_dir: str | Path | None = None) -> list[Notebook]:
-    """Return the notebooks called `names` (number, name, file name or path), or all of them, sorted.
+def find(names: Iterable[str] = ()) -> list[Notebook]:
+    """Return the notebooks of the project called `names` (number, name, file name or path), or all of them, sorted.
 
     Raises:
         NotebookError: no notebook, or more than one, goes by a name.
     """
-    folder = locate("notebooks" if notebooks_dir is None else notebooks_dir)
+    folder = locate("notebooks")
     every = {path.stem: path for path in sorted(folder.glob("*.ipynb"))}
-    names = list(names) or list(every)
-    if not names:
-        raise NotebookError(f"no notebooks in {folder}")
     chosen = {}
-    for name in names:
+    for name in list(names) or every:
         stem = PurePath(name).name.removesuffix(".ipynb")
+        matches = (
+            [every[stem]] if stem in every else [every[key] for key in every if key.startswith(f"{stem}-")]
+        )
         if name.endswith(".ipynb") and Path(name).is_file():
             matches = [Path(name).resolve()]
-        elif stem in every:
-            matches = [every[stem]]
-        else:
-            matches = [path for key, path in every.items() if key.startswith(f"{stem}-")]
         if len(matches) != 1:
             problem = "is the start of several notebooks" if matches else "is no notebook"
             choice = [path.stem for path in matches] or words.nearest(stem, every, cutoff=0.4) or list(every)
             raise NotebookError(f"{name!r} {problem}; choose from: {', '.join(choice)}")
         chosen[matches[0].stem] = matches[0]
+    if not chosen:
+        raise NotebookError(f"no notebooks in {folder}")
     return list(map(Notebook, chosen.values()))
 
 
-def executed_dir(figures_dir: str | Path) -> Path:
-    """Return where the executed copies go that belong to the figures of a folder: a copy never outlives its figures.
+def executed_dir(figures: Path) -> Path:
+    """Return where the executed copies go that belong to a folder of figures: a copy never outlives its figures.
 
     runs/notebooks for figures/, and a folder "notebooks" inside any other folder of figures.
     """
-    folder = locate(figures_dir)
-    return (
-        locate("runs/notebooks") if folder.resolve() == locate("figures").resolve() else folder / "notebooks"
-    )
+    own = figures.resolve() == locate("figures").resolve()
+    return locate("runs/notebooks") if own else figures / "notebooks"

@@ -8,12 +8,11 @@ import csv
 import json
 import os
 import re
-from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader
-from PIL import Image
+from pylatexenc.latex2text import LatexNodes2Text
 
 from spml_core.figures.claims import MIN_SEEDS, NOT_JUDGED, decided, tally
 from spml_core.headless.contract import Notebook, Promise, executed_dir, find
@@ -21,35 +20,25 @@ from spml_core.paths import command, locate, write_whole
 from spml_core.words import count
 
 MAX_ROWS = 100  # of a table's preview, which scrolls
-WIDE, WIDE_TABLE = 1.9, 7  # width by height of a picture, columns of a table, that get the room of two cards
 WHERE = ("runs_dir", "figures_dir", "root")  # parameters that say where things lie on one machine
 FORMATS = ("pdf", "svg", "png", "tex", "csv")
 
 
-def write(
-    folder: str | Path, executed: str | Path | None = None, notebooks_dir: str | Path | None = None
-) -> Path:
+def write(folder: str | Path) -> Path:
     """Write FOLDER/index.html from the files that notebooks have left there, and return its path.
 
     A notebook without figures in the folder is left out. The page holds no date: the same figures, the same bytes.
-
-    Args:
-        executed: folder of the executed copies, default `contract.executed_dir(folder)`.
 
     Raises:
         NotebookError: there are no notebooks, or one cannot be read.
     """
     folder = locate(folder)
-    executed = executed_dir(folder) if executed is None else locate(executed)
-    sections = [_section(notebook, folder, executed) for notebook in find((), notebooks_dir)]
-    sections = list(filter(None, sections))
+    sections = list(filter(None, (_section(notebook, folder) for notebook in find())))
     looks = Environment(
         loader=PackageLoader("spml_core", "headless"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    looks.filters |= {
-        "count": count,
-        "text": lambda value: value if isinstance(value, str) else json.dumps(value),
-    }
+    looks.filters["count"] = count
+    looks.filters["text"] = lambda value: value if isinstance(value, str) else json.dumps(value)
     page = looks.get_template("gallery.html.jinja").render(
         sections=sections,
         decided=decided(claim for section in sections for claim in section["claims"]),
@@ -63,7 +52,7 @@ def write(
     return folder / "index.html"
 
 
-def _section(notebook: Notebook, folder: Path, executed: Path) -> dict | None:
+def _section(notebook: Notebook, folder: Path) -> dict | None:
     """One notebook: what it found, and a card for each figure and table; None when there is none of them."""
     cards = [_card(p, folder, plain(notebook.heading_above(p.cell))) for p in notebook.promises]
     if not any(cards):
@@ -71,7 +60,7 @@ def _section(notebook: Notebook, folder: Path, executed: Path) -> dict | None:
     numbers = _read(folder / f"{notebook.name}.json")
     claims = numbers.pop("claims", [])
     values = _read(folder / f"{notebook.name}.parameters.json")
-    copy = executed / f"{notebook.name}.ipynb"
+    copy = executed_dir(folder) / f"{notebook.name}.ipynb"
     return {
         "title": plain(notebook.title) or notebook.name,
         "executed": _link(os.path.relpath(copy, folder)) if copy.is_file() else "",
@@ -93,28 +82,16 @@ def _card(promise: Promise, folder: Path, heading: str) -> dict | None:
     card = _read(folder / f"{name}.caption.json")
     card |= {"name": name, "link": _link(name), "formats": formats, "kind": promise.kind}
     card["caption"] = card.get("caption") or heading
-    if promise.kind == "figure":
-        return card | {"wide": _is_wide(folder / f"{name}.png")}
-    with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        head, *rows = list(csv.reader(file)) or [[]]
-    return card | {"head": head, "rows": rows, "wide": len(head) >= WIDE_TABLE}
-
-
-def _is_wide(picture: Path) -> bool:
-    try:
-        with Image.open(picture) as image:
-            return image.width > WIDE * image.height
-    except OSError:  # cut short: a browser shows that, too
-        return False
+    if promise.kind == "table":
+        with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            card["rows"] = list(csv.reader(file))
+    return card
 
 
 def plain(text: str) -> str:
     """Return a notebook's Markdown and TeX as plain text: "the weight $\\hat k$" becomes "the weight k̂"."""
-    text = re.sub(r"\\hat\s*\{?(\w)\}?", "\\1\u0302", text)
-    text = re.sub(
-        r"\\([A-Za-z]+)", lambda name: unescape(f"&{name[1]};"), text
-    )  # HTML has the same Greek names
-    return re.sub(r"[$`{}\\]|\*\*", "", text)
+    text = re.sub(r"\$(.+?)\$", lambda formula: LatexNodes2Text().latex_to_text(formula[1]), text)
+    return re.sub(r"`|\*\*", "", text)
 
 
 def _link(path: str) -> str:

@@ -40,10 +40,15 @@ class _Client(PapermillNotebookClient):
 
 
 class Engine(NBClientEngine):
-    """papermill's engine; `run` is told what happens: `manager`, `on_start`, `on_cell`, `on_message`."""
+    """papermill's engine; `run` is told what happens: `manager`, `on_cell`, `on_message`."""
 
     @classmethod
     def execute_managed_notebook(cls, nb_man, kernel_name, *, run, **_):
+        nb_man.nb.metadata["kernelspec"] = {
+            "name": kernel_name,
+            "display_name": "Python 3",
+            "language": "python",
+        }
         with tempfile.TemporaryDirectory(prefix="spml-") as folder:
             # Files as sockets: TCP ports are picked before they are taken, and parallel starts clash.
             run.manager = _ThisInterpreter(kernel_name=kernel_name, transport="ipc", ip=f"{folder}/kernel")
@@ -58,7 +63,6 @@ class Engine(NBClientEngine):
                 # papermill's own `cwd` changes the directory of the whole process, which threads share
                 resources={"metadata": {"path": str(project_root())}},
                 extra_arguments=[f"--InteractiveShellApp.exec_lines={KERNEL_START}"],
-                on_notebook_start=run.on_start,
                 on_cell_start=run.on_cell,
             )
             client.owns_km = True  # end the kernel with the notebook

@@ -3,6 +3,8 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from spml_core.headless import profiles
@@ -15,15 +17,11 @@ PACKAGE = Path(__file__).parents[1]
 class Planned:
     """A notebook with the values it would run with, the files it would write, and the state of those there are."""
 
-    def __init__(self, notebook: Notebook, values: dict, output_dir: Path | None, code: str):
-        self.notebook, self.name, self.values = notebook, notebook.name, values
-        figures_dir = values.get("figures_dir", "figures")
-        self.folder = locate(figures_dir)
-        output_dir = executed_dir(figures_dir) if output_dir is None else output_dir
-        self.output = output_dir / f"{self.name}.ipynb"  # the executed copy
-        self.stamp = output_dir / f"{self.name}.json"  # what the last success was made of
-        cells = [(cell.cell_type, cell.metadata.get("tags"), cell.source) for cell in notebook.node.cells]
-        self.inputs = {"notebook": _digest(json.dumps(cells)), "parameters": values, "spml_core": code}
+    def __init__(self, notebook: Notebook, values: dict, code: str):
+        self.notebook, self.name, self.values, self.code = notebook, notebook.name, values, code
+        self.folder = locate(values.get("figures_dir", "figures"))
+        self.output = executed_dir(self.folder) / f"{self.name}.ipynb"  # the executed copy
+        self.stamp = self.output.with_suffix(".json")  # what the last success was made of
 
     @property
     def promised(self) -> list[Path]:
@@ -52,53 +50,70 @@ class Planned:
             return {}
 
     def _made_of(self) -> dict:
-        saved = [f"{p.name}{suffix}" for p in self.notebook.promises for suffix in (".csv", ".caption.json")]
-        own = [self.folder / name for name in (*saved, f"{self.name}.json", f"{self.name}.parameters.json")]
-        written = {file.name: _digest(file.read_bytes()) for file in (*self.promised, *own) if file.is_file()}
-        return self.inputs | {"figures": written}
+        cells = [
+            (cell.cell_type, cell.metadata.get("tags"), cell.source) for cell in self.notebook.node.cells
+        ]
+        names = [self.name, *(promise.name for promise in self.notebook.promises)]
+        files = sorted(file for name in names for file in self.folder.glob(f"{name}.*"))
+        return {
+            "notebook": _digest(json.dumps(cells).encode()),
+            "parameters": self.values,
+            "spml_core": self.code,
+            "figures": {file.name: _digest(file.read_bytes()) for file in files},
+        }
 
     def succeeded(self, seconds: float) -> None:
         """Note what a success was made of."""
         write_whole(self.stamp, as_json(self._made_of() | {"seconds": round(seconds, 1)}))
 
 
+@dataclass
 class Result:
-    """What became of a notebook: `status` is "done", "up to date" or "failed" (then `error` says why).
+    """What became of a notebook: `status` is "done", "up to date" or "failed" (then `error` says why)."""
 
-    `numbers` and `claims` are those that the notebook has left: the first number is its headline, and a claim is a
-    mapping with the fields of `figures.Claim`.
-    """
+    planned: Planned
+    status: str
+    seconds: float = 0.0
+    error: str = ""
 
-    def __init__(self, planned: Planned, status: str, seconds: float = 0.0, error: str = ""):
-        self.planned, self.name, self.status = planned, planned.name, status
-        self.seconds, self.error = seconds, error
-        file = planned.folder / f"{planned.name}.json"
-        left = status != "failed" and file.is_file()
-        self.numbers = json.loads(file.read_text(encoding="utf-8")) if left else {}
-        self.claims = self.numbers.pop("claims", [])
+    @property
+    def name(self) -> str:
+        return self.planned.name
+
+    @cached_property
+    def numbers(self) -> dict:
+        """The numbers that the notebook has left, the headline first, without its claims."""
+        return {key: value for key, value in self._left.items() if key != "claims"}
+
+    @property
+    def claims(self) -> list[dict]:
+        """The claims that the notebook has left: mappings with the fields of `figures.Claim`."""
+        return self._left.get("claims", [])
+
+    @cached_property
+    def _left(self) -> dict:
+        file = self.planned.folder / f"{self.name}.json"
+        left = self.status != "failed" and file.is_file()
+        return json.loads(file.read_text(encoding="utf-8")) if left else {}
 
 
 def plan(
-    names: Iterable[str] = (),
-    parameters: Mapping[str, object] | None = None,
-    notebooks_dir: str | Path | None = None,
-    output_dir: str | Path | None = None,
-    profile: str = profiles.QUICK,
+    names: Iterable[str] = (), parameters: Mapping[str, object] | None = None, profile: str = profiles.QUICK
 ) -> list[Planned]:
     """Return the notebooks with the values they would run with; nothing is executed.
 
     Args: as of `runner.run_notebooks`.
     """
-    notebooks = find(names, notebooks_dir)
-    values = profiles.resolve(notebooks, parameters or {}, profiles.load(profile, notebooks_dir))
-    modules = sorted(PACKAGE.rglob("*.py"))
-    code = _digest(json.dumps([(str(f.relative_to(PACKAGE)), _digest(f.read_bytes())) for f in modules]))
-    output = None if output_dir is None else locate(output_dir)
-    return [Planned(notebook, values[notebook.name], output, code) for notebook in notebooks]
+    notebooks = find(names)
+    values = profiles.resolve(notebooks, parameters or {}, profiles.load(profile))
+    code = hashlib.sha256()
+    for module in sorted(PACKAGE.rglob("*.py")):
+        code.update(f"{module.relative_to(PACKAGE)} {_digest(module.read_bytes())}\n".encode())
+    return [Planned(notebook, values[notebook.name], code.hexdigest()) for notebook in notebooks]
 
 
-def _digest(content: str | bytes) -> str:
-    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def as_json(content) -> str:

@@ -13,7 +13,6 @@ What a value of the right type may be besides, a notebook says by `assert` in it
 
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from spml_core import words
 from spml_core.headless.contract import Notebook, NotebookError, Parameter, find, reason
@@ -21,10 +20,9 @@ from spml_core.paths import locate
 
 QUICK = "quick"  # the profile that needs no file: the notebooks' own defaults
 DIGITS = "digits"  # the data set of the defaults
-FOR_DIGITS = ("data", "training", "backbones")  # parameters whose defaults suit digits alone
 
 
-def load(name: str, notebooks_dir: str | Path | None = None) -> dict[str, dict]:
+def load(name: str) -> dict[str, dict]:
     """Return notebook -> parameter -> value, from NAME.yaml beside the notebooks; "quick" has no file and sets nothing.
 
     The file maps `all` to parameters of every notebook that declares them, and notebooks' names to their own. Unless
@@ -35,22 +33,20 @@ def load(name: str, notebooks_dir: str | Path | None = None) -> dict[str, dict]:
     """
     if name == QUICK:
         return {}
-    folder = locate("notebooks" if notebooks_dir is None else notebooks_dir)
-    known = sorted({QUICK, *(path.stem for path in folder.glob("*.yaml"))})
-    if name not in known:
-        raise NotebookError(
-            f"{name!r} is no profile; there are: {', '.join(known)} (each a file in {folder})"
-        )
+    folder = locate("notebooks")
     file = folder / f"{name}.yaml"
+    if file not in (there := sorted(folder.glob("*.yaml"))):
+        known = ", ".join(sorted({QUICK, *(path.stem for path in there)}))
+        raise NotebookError(f"{name!r} is no profile; there are: {known} (each a file in {folder})")
     try:
         content = words.read_yaml(file) or {}
     except ValueError as error:
         raise NotebookError(str(error)) from error
     if not isinstance(content, dict) or not all(isinstance(v, dict | None) for v in content.values()):
         raise NotebookError(f"{file} must map `all` and names of notebooks to parameters and their values")
+    declares = {notebook.name: notebook.parameters for notebook in find()}
     own = {key: values or {} for key, values in content.items()}
     every = own.pop("all", {})
-    declares = {notebook.name: notebook.parameters for notebook in find((), folder)}
     for key in own:
         if key not in declares:
             near = words.nearest(str(key), declares, cutoff=0.4) or list(declares)
@@ -96,8 +92,7 @@ def resolve(
         for layer in ((profile or {}).get(notebook, {}), given):
             chosen = {key: _coerced(its[key], value, notebook) for key, value in layer.items() if key in its}
             if values.get("dataset") == DIGITS != chosen.get("dataset", DIGITS):
-                own = _of_data_set(chosen["dataset"])
-                values |= {key: own[key] for key in FOR_DIGITS if key in its and key in own}
+                values |= {key: value for key, value in _of_data_set(chosen["dataset"]).items() if key in its}
             values |= chosen
         if {"methods", "params"} <= its.keys() and "methods" in given and "params" not in given:
             chosen = values["methods"] or values["params"]
@@ -117,12 +112,11 @@ def _coerced(parameter: Parameter, value, notebook: str):
 
 
 def _of_data_set(name: str) -> dict:
-    """Values of `FOR_DIGITS` that suit any data set; an unknown one, which `check` refuses, has no backbone."""
+    """Return values of the parameters whose defaults suit digits alone; `check` refuses an unknown data set."""
     from spml_core.runs import DEFAULTS
 
-    return {"data": {}, "training": {}} | (
-        {"backbones": [DEFAULTS[name]["backbone"]]} if name in DEFAULTS else {}
-    )
+    own = {"data": {}, "training": {}}
+    return own | {"backbones": [DEFAULTS[name]["backbone"]]} if name in DEFAULTS else own
 
 
 def check(notebook: Notebook, values: Mapping[str, object]) -> None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from spml_core.figures import dataset_name
 from spml_core.figures.claims import decided, tally
 from spml_core.headless.contract import Notebook, NotebookError, find
 from spml_core.headless.gallery import plain
@@ -17,7 +18,7 @@ DIFFERENCES = {  # columns, and the claims of notebook 03 whose evidence is show
 }
 
 
-def read(folder: str | Path, notebooks_dir: str | Path | None = None) -> dict:
+def read(folder: str | Path) -> dict:
     """Return what the notebooks left in a folder of figures, in plain JSON types.
 
     Its data set, for each notebook the headline number and the verdicts on its claims, and GR's paired differences.
@@ -27,7 +28,7 @@ def read(folder: str | Path, notebooks_dir: str | Path | None = None) -> dict:
     """
     folder = locate(folder)
     datasets, notebooks, differences = [], {}, {}
-    for notebook in find((), notebooks_dir):
+    for notebook in find():
         if not (file := folder / f"{notebook.name}.json").is_file():
             continue
         numbers = json.loads(file.read_text(encoding="utf-8"))
@@ -42,21 +43,16 @@ def read(folder: str | Path, notebooks_dir: str | Path | None = None) -> dict:
             "headline": list(next(iter(numbers.items()), ())),
             "claims": [{key: claim[key] for key in ("claim", "verdict")} for claim in claims],
         }
-        datasets.append(_dataset(folder / f"{notebook.name}.parameters.json"))
+        parameters = folder / f"{notebook.name}.parameters.json"
+        values = json.loads(parameters.read_text(encoding="utf-8")) if parameters.is_file() else {}
+        datasets.append(dataset_name(values.get("dataset", ""), values.get("root")))
     if not notebooks:
         raise NotebookError(f"{folder} has no numbers of a notebook: `spml figures` writes them")
     dataset = next(filter(None, datasets), "digits")
     return {"dataset": dataset, "notebooks": notebooks, "differences": differences}
 
 
-def _dataset(parameters: Path) -> str:
-    """Return the data set of a notebook, of a folder its name; "" where the notebook has none."""
-    values = json.loads(parameters.read_text(encoding="utf-8")) if parameters.is_file() else {}
-    name = values.get("dataset", "")
-    return Path(values["root"]).name if name == "folder" and values.get("root") else name
-
-
-def markdown(found: Sequence[dict], notebooks_dir: str | Path | None = None) -> str:
+def markdown(found: Sequence[dict]) -> str:
     """Return a table of the notebooks with a column per data set, how many claims are decided, and GR's differences.
 
     A cell has the verdicts on the papers' claims, and the notebook's headline number.
@@ -65,7 +61,7 @@ def markdown(found: Sequence[dict], notebooks_dir: str | Path | None = None) -> 
         found: one `read` per data set.
     """
     rows = [("notebook", "question", *(f"on {one['dataset']}" for one in found), "paper")]
-    for notebook in find((), notebooks_dir):
+    for notebook in find():
         if any(notebook.name in one["notebooks"] for one in found):
             answers = [_answer(one["notebooks"].get(notebook.name)) for one in found]
             link = f"[{notebook.name}](notebooks/{notebook.name}.ipynb)"
@@ -104,19 +100,9 @@ def rounded(value) -> str:
 
 
 def papers(notebook: Notebook) -> str:
-    """Return what of the papers a notebook's figures and tables redraw, "GR Fig. 1, Table 1; Hill Fig. 3, 4"."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for source in (source for promise in notebook.promises for source in promise.source):
-        paper, _, places = source.partition(" ")  # "EM", "Fig 3b/Table 3"
-        for kind, numbers in re.findall(r"(Fig|Table) (.*?)(?=/?(?:Fig|Table|$))", places):
-            known = found.setdefault(paper, {}).setdefault("Fig." if kind == "Fig" else kind, [])
-            known += [n for n in re.findall(r"\d+|[IVX]+(?:-[IVX]+)?", numbers) if n not in known]
-    listed = {
-        paper: [f"{kind} {', '.join(sorted(kinds[kind], key=_as_number))}" for kind in sorted(kinds)]
-        for paper, kinds in found.items()
-    }
-    return "; ".join(f"{paper} {', '.join(places)}" for paper, places in listed.items())
-
-
-def _as_number(text: str) -> int:
-    return int(text) if text.isdigit() else 0  # Roman numbers keep their order
+    """Return what of the papers a notebook's figures and tables redraw, "GR Fig 1, Table 1; Hill Fig 3, Fig 4"."""
+    places: dict[str, list[str]] = {}
+    for source in dict.fromkeys(source for promise in notebook.promises for source in promise.source):
+        paper, _, place = source.partition(" ")
+        places.setdefault(paper, []).append(place)
+    return "; ".join(f"{paper} {', '.join(each)}" for paper, each in places.items())

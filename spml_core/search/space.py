@@ -73,7 +73,7 @@ class Space(BaseModel):
                     ) from error
         for chosen in self.probes():
             fields = self.fields(chosen)
-            _check_names(fields)
+            check_names(fields)
             try:
                 Experiment(**fields).resolved()
             except ValueError as error:
@@ -192,13 +192,14 @@ def read_preset(file: str | Path) -> dict:
         raise ValueError(f"no preset {path}: `spml search` writes one as runs/search/<name>.best.yaml")
     fields = _mapping(path)
     try:
-        _check_names(fields)
+        check_names(fields)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return fields
 
 
-def _check_names(fields: dict) -> None:
+def check_names(fields: dict) -> None:
+    """Raise ValueError if a name is none of a field of `Experiment`, with what is probably meant."""
     for name in fields.keys() - _FIELDS:
         if name == "seed":
             raise ValueError(
