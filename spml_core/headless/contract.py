@@ -224,6 +224,17 @@ def find(names: Iterable[str] = ()) -> list[Notebook]:
     return list(map(Notebook, chosen.values()))
 
 
+def read_json(file: Path) -> dict:
+    """Return the content of a JSON file, nothing where there is no file."""
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def findings(folder: Path, name: str) -> tuple[dict, list[dict]]:
+    """Return what a notebook has left in a folder of figures: its numbers, the headline first, and its claims."""
+    numbers = read_json(folder / f"{name}.json")
+    return numbers, numbers.pop("claims", [])
+
+
 def executed_dir(figures: Path) -> Path:
     """Return where the executed copies go that belong to a folder of figures: a copy never outlives its figures.
 

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader
 from pylatexenc.latex2text import LatexNodes2Text
 
 from spml_core.figures.claims import MIN_SEEDS, NOT_JUDGED, decided, tally
-from spml_core.headless.contract import Notebook, Promise, executed_dir, find
+from spml_core.headless.contract import Notebook, Promise, executed_dir, find, findings, read_json
 from spml_core.paths import command, locate, write_whole
 from spml_core.words import count
 
@@ -57,9 +57,8 @@ def _section(notebook: Notebook, folder: Path) -> dict | None:
     cards = [_card(p, folder, plain(notebook.heading_above(p.cell))) for p in notebook.promises]
     if not any(cards):
         return None
-    numbers = _read(folder / f"{notebook.name}.json")
-    claims = numbers.pop("claims", [])
-    values = _read(folder / f"{notebook.name}.parameters.json")
+    numbers, claims = findings(folder, notebook.name)
+    values = read_json(folder / f"{notebook.name}.parameters.json")
     copy = executed_dir(folder) / f"{notebook.name}.ipynb"
     return {
         "title": plain(notebook.title) or notebook.name,
@@ -79,7 +78,7 @@ def _card(promise: Promise, folder: Path, heading: str) -> dict | None:
     formats = [suffix for suffix in FORMATS if (folder / f"{name}.{suffix}").is_file()]
     if ("png" if promise.kind == "figure" else "csv") not in formats:
         return None
-    card = _read(folder / f"{name}.caption.json")
+    card = read_json(folder / f"{name}.caption.json")
     card |= {"name": name, "link": _link(name), "formats": formats, "kind": promise.kind}
     card["caption"] = card.get("caption") or heading
     if promise.kind == "table":
@@ -96,7 +95,3 @@ def plain(text: str) -> str:
 
 def _link(path: str) -> str:
     return quote(Path(path).as_posix())
-
-
-def _read(file: Path) -> dict:
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}

@@ -3,12 +3,10 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from spml_core.headless import profiles
-from spml_core.headless.contract import FILES, Notebook, executed_dir, find
+from spml_core.headless.contract import FILES, Notebook, executed_dir, find, findings, read_json
 from spml_core.paths import locate, write_whole
 
 PACKAGE = Path(__file__).parents[1]
@@ -31,7 +29,7 @@ class Planned:
     @property
     def state(self) -> str:
         """ "never run", "up to date", "stale" with what has changed, or "failed" for a copy without a success."""
-        last = self._last
+        last = read_json(self.stamp)
         if not last or not self.output.is_file():
             return "failed or interrupted" if self.output.is_file() else "never run"
         changed = [key for key, value in self._made_of().items() if last.get(key) != value]
@@ -40,14 +38,7 @@ class Planned:
     @property
     def last_seconds(self) -> float | None:
         """How long the last success took."""
-        return self._last.get("seconds")
-
-    @property
-    def _last(self) -> dict:
-        try:
-            return json.loads(self.stamp.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
+        return read_json(self.stamp).get("seconds")
 
     def _made_of(self) -> dict:
         cells = [
@@ -67,34 +58,17 @@ class Planned:
         write_whole(self.stamp, as_json(self._made_of() | {"seconds": round(seconds, 1)}))
 
 
-@dataclass
 class Result:
-    """What became of a notebook: `status` is "done", "up to date" or "failed" (then `error` says why)."""
+    """What became of a notebook: `status` is "done", "up to date" or "failed" (then `error` says why).
 
-    planned: Planned
-    status: str
-    seconds: float = 0.0
-    error: str = ""
+    `numbers` and `claims` are those that the notebook has left: the first number is its headline, and a claim is a
+    mapping with the fields of `figures.Claim`.
+    """
 
-    @property
-    def name(self) -> str:
-        return self.planned.name
-
-    @cached_property
-    def numbers(self) -> dict:
-        """The numbers that the notebook has left, the headline first, without its claims."""
-        return {key: value for key, value in self._left.items() if key != "claims"}
-
-    @property
-    def claims(self) -> list[dict]:
-        """The claims that the notebook has left: mappings with the fields of `figures.Claim`."""
-        return self._left.get("claims", [])
-
-    @cached_property
-    def _left(self) -> dict:
-        file = self.planned.folder / f"{self.name}.json"
-        left = self.status != "failed" and file.is_file()
-        return json.loads(file.read_text(encoding="utf-8")) if left else {}
+    def __init__(self, planned: Planned, status: str, seconds: float = 0.0, error: str = ""):
+        self.planned, self.name, self.status = planned, planned.name, status
+        self.seconds, self.error = seconds, error
+        self.numbers, self.claims = ({}, []) if error else findings(planned.folder, planned.name)
 
 
 def plan(

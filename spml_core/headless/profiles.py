@@ -72,7 +72,7 @@ def _check_declared(names: Iterable[str], known: Iterable[str], by: str, start: 
 
 
 def resolve(
-    notebooks: Iterable[Notebook], given: Mapping[str, object], profile: Mapping[str, dict] | None = None
+    notebooks: Iterable[Notebook], given: Mapping[str, object], profile: Mapping[str, dict]
 ) -> dict[str, dict]:
     """Return notebook -> parameter -> value, from the defaults, the profile and what was given; the last one counts.
 
@@ -89,7 +89,7 @@ def resolve(
     resolved = {}
     for notebook, its in declares.items():
         values = {key: parameter.default for key, parameter in its.items()}
-        for layer in ((profile or {}).get(notebook, {}), given):
+        for layer in (profile.get(notebook, {}), given):
             chosen = {key: _coerced(its[key], value, notebook) for key, value in layer.items() if key in its}
             if values.get("dataset") == DIGITS != chosen.get("dataset", DIGITS):
                 values |= {key: value for key, value in _of_data_set(chosen["dataset"]).items() if key in its}

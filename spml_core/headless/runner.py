@@ -137,12 +137,9 @@ class Execution:
         logging.getLogger("papermill").setLevel(logging.CRITICAL)  # failures are told once, in the end
         output = self.planned.output
         output.parent.mkdir(parents=True, exist_ok=True)
-        # papermill formats paths
-        paths = [
-            str(path).replace("{", "{{").replace("}", "}}") for path in (self.planned.notebook.path, output)
-        ]
         return papermill.execute_notebook(
-            *paths,
+            self.planned.notebook.path,
+            output,
             self.planned.values,
             engine_name="spml",
             kernel_name="python3",

@@ -1,13 +1,12 @@
 """What the notebooks found, as Markdown: one row per notebook, from the JSON files that they left in a folder."""
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from spml_core.figures import dataset_name
 from spml_core.figures.claims import decided, tally
-from spml_core.headless.contract import Notebook, NotebookError, find
+from spml_core.headless.contract import Notebook, NotebookError, find, findings, read_json
 from spml_core.headless.gallery import plain
 from spml_core.paths import locate
 
@@ -29,10 +28,9 @@ def read(folder: str | Path) -> dict:
     folder = locate(folder)
     datasets, notebooks, differences = [], {}, {}
     for notebook in find():
-        if not (file := folder / f"{notebook.name}.json").is_file():
+        numbers, claims = findings(folder, notebook.name)
+        if not numbers:
             continue
-        numbers = json.loads(file.read_text(encoding="utf-8"))
-        claims = numbers.pop("claims", [])
         evidence = {claim["claim"]: claim["evidence"] for claim in claims}
         differences |= {
             name: re.sub(r"^.*?(?=[+-]\d)", "", evidence[text])  # "GR - EM +0.8 [0.1, 1.5]" without the names
@@ -43,8 +41,7 @@ def read(folder: str | Path) -> dict:
             "headline": list(next(iter(numbers.items()), ())),
             "claims": [{key: claim[key] for key in ("claim", "verdict")} for claim in claims],
         }
-        parameters = folder / f"{notebook.name}.parameters.json"
-        values = json.loads(parameters.read_text(encoding="utf-8")) if parameters.is_file() else {}
+        values = read_json(folder / f"{notebook.name}.parameters.json")
         datasets.append(dataset_name(values.get("dataset", ""), values.get("root")))
     if not notebooks:
         raise NotebookError(f"{folder} has no numbers of a notebook: `spml figures` writes them")
