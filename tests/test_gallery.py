@@ -116,7 +116,6 @@ def test_captions_conditions_claims_and_parameters(text):
         "<h2>01 · What does k̂ do?</h2>",
         'A "loss" < 1 & k̂ (GR Fig 1a)',
         "digits, 3 seeds",
-        "The weight v_μ & more",  # the heading above, where there is no caption
         '<b class="does-not-hold">does not hold</b> GR > AN (GR 4): 1 < 2 (3 seeds)',
         '<b class="undecided">undecided</b> EM > AN (GR 4): 1 < 2 (3 seeds)',
         '<b class="not-judged">not judged</b> GR > EM (GR 4): 1 < 2 (2 seeds; 3 are needed)',

@@ -122,7 +122,10 @@ def test_an_unknown_profile_names_those_there_are(project):
         ({"dataset": "folder"}, r"data set 'folder' needs root .*-p root PATH"),
         ({"dataset": "folder", "root": "nowhere"}, r"'root': there is no folder .*nowhere"),
         ({"data": {"trian": 300}}, r"data set 'digits' has no option trian\. It has: .*train"),
-        ({"data": {"train": -3}}, r"option train of data set 'digits' .* got -3: Input should be greater than 0"),
+        (
+            {"data": {"train": -3}},
+            r"option train of data set 'digits' .* got -3: Input should be greater than 0",
+        ),
         ({"params": {"em": {"alpha": 1}}}, r"'params' is for 'em', which is not among the methods"),
         ({"params": {"gr": {"q9": 1}}}, r"q9"),
         ({"seeds": []}, r"at least one seed"),

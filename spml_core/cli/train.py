@@ -164,7 +164,7 @@ def _explained(experiment, layers: dict[str, dict], paper: str | None) -> str:
     from spml_core.runs import protocols
     from spml_core.runs.experiment import AUTO
     from spml_core.runs.record import to_json
-    from spml_core.train import Training, distributed
+    from spml_core.train import distributed
     from spml_core.train.device import precision_on
 
     full, rows = experiment.resolved(), [("field", "value", "from")]
@@ -172,9 +172,7 @@ def _explained(experiment, layers: dict[str, dict], paper: str | None) -> str:
         places = [p for p, its in layers.items() if key in its.get("params", {}) and key in experiment.params]
         counted = "; counted on the validation labels" if value == AUTO else ""
         rows.append((f"params.{key}", to_json(value), (places or ["default of the method"])[0] + counted))
-    settings = [field.name for field in dataclasses.fields(Training)]
-    names = (field.name for field in dataclasses.fields(full) if field.name != "params")
-    for name in sorted(names, key=lambda name: name in settings):
+    for name in sorted(field.name for field in dataclasses.fields(full) if field.name != "params"):
         value, asked = getattr(full, name), getattr(experiment, name)
         places = [place for place, fields in layers.items() if fields.get(name) not in (None, {})]
         if name == "pretrained" and full.mode == "linear":

@@ -209,8 +209,7 @@ def save_figure(
 
     Args:
         name: stem of the files, beginning with the notebook's number, e.g. "06b-after-training".
-        caption: one or two sentences; also title of the PDF, and what a screen reader says in the gallery, where the
-            heading above the notebook's cell stands in for it.
+        caption: one or two sentences; also title of the PDF, and what a screen reader says in the gallery.
         context: under what conditions, see the function `context`.
         source: what of the papers this redraws, e.g. "GR Fig 3a"; several are joined by "; ".
 

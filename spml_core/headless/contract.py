@@ -99,10 +99,6 @@ class Notebook:
         """The first heading, "" when there is none."""
         return next(headings(self.node.cells), "")
 
-    def heading_above(self, index: int) -> str:
-        """Return the last heading before cell number `index`, "" when there is none."""
-        return ["", *headings(self.node.cells[:index])][-1]
-
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The parameters by name, in order."""

@@ -54,8 +54,8 @@ def write(folder: str | Path) -> Path:
 
 def _section(notebook: Notebook, folder: Path) -> dict | None:
     """One notebook: what it found, and a card for each figure and table; None when there is none of them."""
-    cards = [_card(p, folder, plain(notebook.heading_above(p.cell))) for p in notebook.promises]
-    if not any(cards):
+    cards = list(filter(None, (_card(promise, folder) for promise in notebook.promises)))
+    if not cards:
         return None
     numbers, claims = findings(folder, notebook.name)
     values = read_json(folder / f"{notebook.name}.parameters.json")
@@ -68,19 +68,18 @@ def _section(notebook: Notebook, folder: Path) -> dict | None:
         "numbers": numbers,
         "parameters": {key: value for key, value in values.items() if key not in WHERE},
         "helps": {name: parameter.help for name, parameter in notebook.parameters.items()},
-        "cards": list(filter(None, cards)),
+        "cards": cards,
     }
 
 
-def _card(promise: Promise, folder: Path, heading: str) -> dict | None:
-    """A figure or table with its preview; the heading above it in the notebook stands in for a caption."""
+def _card(promise: Promise, folder: Path) -> dict | None:
+    """A figure or table with its preview, None when it is not there."""
     name = promise.name
     formats = [suffix for suffix in FORMATS if (folder / f"{name}.{suffix}").is_file()]
     if ("png" if promise.kind == "figure" else "csv") not in formats:
         return None
     card = read_json(folder / f"{name}.caption.json")
     card |= {"name": name, "link": _link(name), "formats": formats, "kind": promise.kind}
-    card["caption"] = card.get("caption") or heading
     if promise.kind == "table":
         with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
             card["rows"] = list(csv.reader(file))
