@@ -24,6 +24,8 @@ matplotlib.use("agg")
 import pandas as pd
 from spml_core import figures
 
+figures.use(formats=["svg"])
+
 def draw(folder):
     fig, axes = figures.subplots(1, 2, width="text")
     axes[0].plot([0, 1], [0, 1], label=r"$\\hat k$ = $\\sigma(wp + b)$")
@@ -32,7 +34,6 @@ def draw(folder):
     axes[1].set(xlabel="probability", title="AN, distance 0.53")
     axes[1].fill_between([0, 1], [0, 1], alpha=0.2)
     told = {"caption": "Distance β of AN", "context": "digits, 3 seeds", "source": "GR Fig 3a"}
-    figures.use(formats=["svg"])
     figures.save_figure(fig, "99-test", pd.DataFrame({"x": [1, 1 / 3]}), folder, **told)
 """
 

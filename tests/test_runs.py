@@ -1009,7 +1009,7 @@ def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
         (["-o", "epochs", "2"], "option of its own"),
         (["--lr", "1", "--param", "b", "1", "-p", "b", "2"], "given twice"),
         (["-o", "params", "1"], "option of its own"),
-        (["-o", "backbone", "3"], "backbone=3: should be a valid string"),
+        (["-o", "head", "3"], "head=3: should be a valid string"),
     ],
 )
 def test_unknown_settings_on_the_command_line(option, text):
