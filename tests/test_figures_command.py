@@ -269,7 +269,7 @@ def test_help_is_instant_and_the_version_is_shown():
 
 
 def run_python(code, **options):
-    environment = os.environ | {"PYTHONPATH": str(Path(contract.__file__).parents[1]), "COLUMNS": "100"}
+    environment = os.environ | {"PYTHONPATH": str(Path(contract.__file__).parents[2]), "COLUMNS": "100"}
     return subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, **options
     )

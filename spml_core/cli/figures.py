@@ -50,13 +50,13 @@ def figures(names, profile, parameters, jobs, force, listing, galleries, summari
     if summarised:
         click.echo(summary.markdown([summary.read(folder) for folder in summarised]))
         return
-    planned = planning.plan(names, parameters, profile=profile)
+    chosen = {"names": names, "parameters": parameters, "profile": profile}
     if listing:
-        click.echo("\n\n".join(map(_described, planned)))
+        click.echo("\n\n".join(map(_described, planning.plan(**chosen))))
     elif galleries:
-        click.echo("\n".join(map(str, runner.write_galleries(planned))))
+        click.echo("\n".join(map(str, runner.write_galleries(planning.plan(**chosen)))))
     else:
-        _report(runner.execute(planned, jobs, force))
+        _report(runner.run_notebooks(**chosen, jobs=jobs, force=force))
 
 
 def _report(results) -> None:
