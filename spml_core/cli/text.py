@@ -54,7 +54,7 @@ def value(text: str):
 
 
 def pairs(*names: str, help: str, read=values):
-    """An option of NAME VALUE pairs, which may be repeated."""
+    """Return an option of NAME VALUE pairs, which may be repeated."""
     return click.option(
         *names,
         type=(str, str),
