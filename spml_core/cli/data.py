@@ -41,10 +41,10 @@ data.add_command(labels)
 def check(name, root, data, runs_dir):
     """Audit the data set NAME before training.
 
-    Reads and decodes every image: missing, empty, truncated, unreadable and extra files, copies within and across
-    splits, images without labels, classes without positives or negatives, names of classes that are probably one,
-    numbers of images other than published, colour modes and what becomes of them. A summary on the screen, all names in
-    a JSON file in RUNS_DIR/audit.
+    Reads and decodes every image that training uses: missing, empty, truncated, unreadable and extra files, copies
+    within and across splits, images without labels, unknown labels, classes without positives or negatives, names of
+    classes that are probably one, numbers of images other than published, colour modes and what becomes of them. A
+    summary on the screen, all names in a JSON file in RUNS_DIR/audit.
 
     Exit code: 0 if fit for training, perhaps with notes; 1 if training would stop or be wrong; 2 for wrong usage: no
     such data set, option or folder.
@@ -57,11 +57,11 @@ def check(name, root, data, runs_dir):
     from spml_core.data.audit import audit
 
     report = audit(read(name, **text.label_options(data, root)))
-    file = locate(runs_dir) / "audit" / f"{report.name}.json"
+    file = locate(runs_dir) / "audit" / f"{report['name']}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+    file.write_text(json.dumps(report, indent=1) + "\n")
     click.echo(f"{_screen(report)}\n{file}")
-    sys.exit(not report.ok)
+    sys.exit(not report["ok"])
 
 
 @data.command(cls=text.Command)
@@ -90,7 +90,7 @@ def prepare(name, root, data, runs_dir, size):
     """
     from spml_core.data import DataError, read
     from spml_core.data.files import pixels
-    from spml_core.data.files.rowfile import in_words
+    from spml_core.data.files.store import in_words
 
     if "size" in data:
         raise click.UsageError(f"the size is an option of its own here: --size {data['size']}")
@@ -116,30 +116,29 @@ def prepare(name, root, data, runs_dir, size):
     click.echo(f"To train from it: {shlex.join(training)}")
 
 
-def _screen(report) -> str:
+def _screen(report: dict) -> str:
     """Return the report in a few lines; the lists of files are in its JSON."""
-    found = report.problems | {"extra": report.extra}
-    for kind, groups in (("copies", report.duplicates), ("copies across splits", report.across_splits)):
+    name, at = report["name"], report["lines"]
+    found = report["problems"] | {"extra": report["extra"]}
+    for kind, groups in (("copies", report["duplicates"]), ("copies across splits", report["across_splits"])):
         found[kind] = [" = ".join(f"{path} ({split})" for split, path in group) for group in groups]
-    for split, ids in report.unlabeled.items():
-        lines = (f" (labels.csv line {report.lines[i]})" if i in report.lines else "" for i in ids)
-        found[f"no label, {split}"] = list(map("".join, zip(ids, lines, strict=True)))
-    for kind, classes in (("positive", report.no_positives), ("negative", report.no_negatives)):
-        found |= {f"classes without a {kind}, {split}": names for split, names in classes.items()}
+    for split, ids in report["unlabeled"].items():
+        found[f"no label, {split}"] = [f"{i} (labels.csv line {at[i]})" if i in at else i for i in ids]
+    for kind in ("positives", "negatives"):
+        found |= {f"classes without {kind}, {k}": names for k, names in report[f"no_{kind}"].items()}
     rows = [("found", "number", "first, or what is done")]
     rows += [(kind, str(len(each)), *each[:1]) for kind, each in found.items()]
-    modes = report.modes | {"rotated": len(report.rotated), "animated": len(report.animated)}
+    rows += [(f"unknown labels, {k}", f"{number:,}") for k, number in report["unknown"].items() if number]
+    modes = report["modes"] | {kind: len(report[kind]) for kind in ("rotated", "animated") if report[kind]}
     for mode, number in modes.items():
         kind = "I;16" if mode.startswith("I;16") else mode
         done = TREATMENT.get(kind, "converted to RGB, transparency laid over white")
-        rows += [(mode, str(number), done)] if number else []
-    splits = ", ".join(f"{number:,} {split}" for split, number in report.images.items())
-    noun = "image" if sum(report.images.values()) == 1 else "images"
-    sizes = [
-        f"{name} {each[0]} to {each[2]} (median {each[1]})" for name, each in report.sizes.items() if each
-    ]
-    lines = [f"{report.name}: {splits} {noun}; {count(report.classes, 'class')}", text.table(rows)]
+        rows.append((mode, str(number), done))
+    splits = ", ".join(f"{number:,} {split}" for split, number in report["images"].items())
+    noun = "image" if sum(report["images"].values()) == 1 else "images"
+    sizes = [f"{side} {a} to {c} (median {b})" for side, (a, b, c) in report["sizes"].items()]
+    lines = [f"{name}: {splits} {noun}; {count(report['classes'], 'class')}", text.table(rows)]
     lines += [f"sizes: {', '.join(sizes)} pixels"] if sizes else []
-    lines += [f"wrong: {said}" for said in report.wrong] + [f"note:  {said}" for said in report.odd]
-    verdict = "fit for training" if report.ok else "training on this would be wrong"
-    return "\n".join([*lines, f"{report.name}: {verdict}."])
+    lines += [f"wrong: {said}" for said in report["wrong"]] + [f"note:  {said}" for said in report["odd"]]
+    verdict = "fit for training" if report["ok"] else "training on this would be wrong"
+    return "\n".join([*lines, f"{name}: {verdict}."])

@@ -80,8 +80,8 @@ def _imported(source, convention, images, nan, classes, parts):
             raise click.UsageError(
                 "the rows of a matrix need names: --images FILE.npy, as published beside it"
             )
-        matrix, ids = manifest.read_matrix(path, convention, nan=nan), manifest.read_images(images)
-        observed, notes = matrix.observed, {f"imported {k}": v for k, v in matrix.notes.items()}
+        observed, notes = manifest.read_matrix(path, convention, nan=nan)
+        ids, notes = manifest.read_images(images), {f"imported {k}": v for k, v in notes.items()}
     elif not path.name.endswith(".gz") and manifest.is_manifest(path):
         scheme = schemes.check({"manifest": str(path)})
         return schemes.draw(scheme, parts, classes, 0, "per_image"), {"imported sha256": scheme["sha256"]}
