@@ -124,7 +124,7 @@ def test_an_unknown_profile_names_those_there_are(project):
         ({"data": {"trian": 300}}, r"data set 'digits' has no option trian\. It has: .*train"),
         (
             {"data": {"train": -3}},
-            r"option train of data set 'digits' .* got -3: Input should be greater than 0",
+            r"option train of data set 'digits' is -3: Input should be greater than 0",
         ),
         ({"params": {"em": {"alpha": 1}}}, r"'params' is for 'em', which is not among the methods"),
         ({"params": {"gr": {"q9": 1}}}, r"q9"),
