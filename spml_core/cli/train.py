@@ -112,7 +112,7 @@ def _layers(given: dict, paper: str | None, preset: str | None) -> dict[str, dic
 def _published(paper: str, dataset: str | None) -> dict:
     """Return how a paper trained, on a data set that is given or named behind a colon."""
     from spml_core.data.labels import PROTOCOLS
-    from spml_core.methods.presets import DATASETS
+    from spml_core.methods import DATASETS
     from spml_core.runs import protocols
 
     name, _, named = paper.partition(":")
