@@ -8,7 +8,6 @@ import shutil
 import tracemalloc
 from itertools import pairwise
 
-import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import nbformat
 import numpy as np
@@ -16,9 +15,9 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from safetensors.numpy import load_file, save_file
 
-from spml_core import analysis, landscape, metrics
+from spml_core import analysis, figures, landscape, metrics
 from spml_core.explore import app, choosing, landscape_viewer, predictions, run_browser
-from spml_core.explore.choosing import NothingToShow, RunList
+from spml_core.explore.choosing import NothingToShow, RunPanel
 from spml_core.explore.panel import colors
 from spml_core.explore.predictions import FILTERS, ORDERS
 from spml_core.headless import runner
@@ -65,32 +64,6 @@ def moved(panel, slider):
 # --- the list of runs ---
 
 
-def test_sorted_filtered_and_still_chosen(runs):
-    listed = RunList(runs.values(), runs["gr"])
-    assert listed.value == runs["gr"] and listed.other is None
-    listed.order.value = "validation mAP"
-    maps = [listed.runs[path].summary["val_map"] for _, path in listed.select.options]
-    assert maps == sorted(maps, reverse=True) and len(maps) == 4
-    listed.reverse.value = True
-    assert [listed.runs[p].summary["val_map"] for _, p in listed.select.options] == sorted(maps)
-    seen = []
-    listed.observe(seen.append, ["value", "other"])
-    listed.words.value = "AN train=80"
-    assert [p for _, p in listed.select.options] != [] and not seen  # a filter changes no picture
-    assert {listed.runs[p].config["method"] for _, p in listed.select.options} == {"an"}
-    assert listed.select.value is None and "still shown is the one chosen before" in listed.note.value
-    listed.words.value = "no <such> run"
-    assert not listed.select.options and listed.select.value is None and listed.value == runs["gr"]
-    assert "no run has &#x27;no &lt;such&gt; run&#x27;" in listed.note.value
-    listed.words.value = ""
-    assert listed.select.value == runs["gr"].path and "still" not in listed.note.value and not seen
-    listed.select.value = runs["an"].path
-    assert listed.value == runs["an"] and len(seen) == 1
-    for order in choosing.ORDERS:
-        listed.order.value = order
-        assert listed.value == runs["an"] and len(listed.select.options) == 4
-
-
 class Named:
     """What a list shows of a run."""
 
@@ -101,50 +74,78 @@ class Named:
         (self.path / "summary.json").touch()
         self.config = json.loads(json.dumps(dataclasses.asdict(resolved)))  # as a run's file gives it back
         self.summary = {"val_map": val_map, "test_map": None, "best_epoch": 1}
+        self.classes = ["cat", "dog"]
 
 
-def test_plain_runs_stand_first(tmp_path):
-    runs = [
+class Listed(RunPanel):
+    """Nothing but the list, of runs that can be compared within a data set's options."""
+
+    def __init__(self, runs, compare=None):
+        super().__init__("runs", runs, compare, figures.detached()[0], [])
+        self.follow(self.class_name)
+
+    def alike(self, run):
+        return run.config["epochs"]
+
+    def update(self):
+        pass
+
+
+def named(control):
+    """The folders of the runs that a control offers."""
+    return [run.path.name for _, run in control.options if run]
+
+
+@pytest.fixture
+def several(tmp_path):
+    return [
         Named(tmp_path, "an", 0, 70.0, data={"train": 300}),
         Named(tmp_path, "gr", 1, 81.0),
         Named(tmp_path, "gr", 0, 80.0),
         Named(tmp_path, "an", 1, 75.0, epochs=3, data={"train": 300}),
         Named(tmp_path, "em", 0, 60.0),
     ]
-    listed = RunList(runs)
-    order = [path.name for _, path in listed.select.options]
-    assert order == ["em-0-0", "gr-0-0", "gr-1-0", "an-0-1", "an-1-2"]
-    assert listed.value is runs[4] and listed.select.index == 0
-    compared = [text for text, _ in listed.compare.options]
-    assert compared[:2] == ["no other run", "GR, seed 0, val mAP 80.0 %, digits"]
-    assert compared[3:] == [
-        "AN, seed 0, val mAP 70.0 %, digits, train=300",
-        "AN, seed 1, val mAP 75.0 %, digits, train=300, epochs=3",
-    ]
-    listed.compare.value = runs[0].path
-    listed.words.value = "gr"
-    assert [path.name for _, path in listed.select.options] == ["gr-0-0", "gr-1-0"]
-    compared = [path for _, path in listed.compare.options]
-    assert compared == ["", runs[2].path, runs[1].path, runs[0].path]  # it keeps the one that is compared
-    assert listed.value is runs[4] and listed.other is runs[0]
-    listed.compare.value = runs[1].path
-    assert listed.value is runs[4] and listed.other is runs[1]
-    listed.order.value = "validation mAP"
-    assert [path.name for _, path in listed.select.options] == ["gr-1-0", "gr-0-0"]
+
+
+def test_sorted_filtered_and_still_chosen(several):
+    panel = Listed(several)
+    assert panel.run.value is several[0]  # the first that was given
+    assert named(panel.run) == ["em-0-0", "gr-0-0", "gr-1-0", "an-0-1", "an-1-2"]  # plain runs come first
+    seen = []
+    panel.observe(seen.append)
+    panel.picture.observe(seen.append)
+    panel.sort.value = "validation mAP"
+    assert named(panel.run) == ["gr-1-0", "gr-0-0", "an-1-2", "an-0-1", "em-0-0"]
+    panel.words.value = "GR digits"
+    assert named(panel.run) == ["gr-1-0", "gr-0-0", "an-0-1"]  # the chosen one stays
+    panel.words.value = "no <such> run"
+    assert named(panel.run) == ["an-0-1"] and panel.run.value is several[0] and not seen
+    panel.words.value = ""
+    for order in choosing.ORDERS:
+        panel.sort.value = order
+        assert panel.run.value is several[0] and len(panel.run.options) == 5
+    assert not panel.trouble.value
+
+
+def test_compared_with_what_is_alike(several):
+    panel = Listed(several, several[1])
+    assert panel.shown == [several[0], several[1]]
+    assert panel.chosen.value == "AN, seed 0: digits, train=300<br>GR, seed 1: digits"
+    assert named(panel.other) == ["em-0-0", "gr-0-0", "gr-1-0"]
+    panel.run.value = several[3]
+    assert panel.shown == [several[3]] and named(panel.other) == []
+    panel.run.value = several[2]
+    panel.other.value = several[1]
+    panel.run.value = several[1]
+    assert panel.shown == [several[1]]
+    with pytest.raises(ValueError, match="an-1-2 is not among the runs that can be compared"):
+        Listed(several, several[3])
 
 
 def test_settings_in_words(runs):
-    settings = choosing.overview([runs["gr"], runs["bce"]])["settings"]
+    settings = choosing.overview([runs["gr"], runs["bce"], runs["gr"]])["settings"]
     assert {*settings} == {"digits, train=80, val=40, test=20, epochs=2"}  # all labels are what bce asks for
     assert choosing.name_of(runs["gr"]) == "GR, seed 0"
-
-
-def test_compared_with_what_is_alike(runs):
-    alike = lambda one: one.config["epochs"]  # noqa: E731
-    listed = RunList(runs.values(), runs["gr"], runs["an"], alike=alike)
-    assert {p for _, p in listed.compare.options} == {""} | {runs[m].path for m in ("an", "bce")}
-    listed.select.value = runs["em"].path
-    assert listed.other is None and {p for _, p in listed.compare.options} == {""}
 
 
 def test_nothing_to_show(tmp_path):
@@ -169,8 +170,8 @@ def test_numbers_have_four_digits_and_the_rest_when_pointed_at(runs):
 
 def test_browser_says_what_the_package_computes(root, runs):
     panel = run_browser(root)
-    panel.list.select.value = runs["gr"].path
-    panel.list.compare.value = runs["em"].path
+    panel.run.value = runs["gr"]
+    panel.other.value = runs["em"]
     for epoch, threshold, name in ((0, 0.5, None), (2, 0.57, "3"), (3, 0.3, "0"), (1, 0.99, None)):
         panel.epoch.value, panel.threshold.value, panel.class_name.value = epoch, threshold, name or ""
         for n, one in enumerate((runs["gr"], runs["em"])):
@@ -235,33 +236,21 @@ def test_browser_of_a_run_without_missing_labels(runs):
 def test_browser_walks_through_all_runs(root, runs):
     panel = run_browser(root)
     for one, two in pairwise([*runs.values(), runs["an"]]):
-        panel.list.select.value = one.path
+        panel.run.value = one
         for other in (None, two):
-            panel.list.compare.value = other.path if other else ""
+            panel.other.value = other or ""
             last = max(record.Run(r.path).history["epoch"].max() for r in panel.shown)
             assert panel.epoch.max == last and len(told(panel, "run")) == len(panel.shown)
     assert not panel.trouble.value
 
 
-def test_browser_looks_again(root, runs, tmp_path):
-    shutil.copytree(runs["an"].path, tmp_path / runs["an"].path.name)
-    panel = run_browser(tmp_path)
-    shutil.copytree(runs["gr"].path, tmp_path / runs["gr"].path.name)
-    panel.again.click()
-    assert len(panel.list.select.options) == 2 and panel.list.value.config["method"] == "an"
-
-
 def test_browser_begins_where_it_is_told(runs):
-    panel = run_browser(runs=[runs["an"]], epoch=1, threshold=0.2, class_name="4")
-    assert told(panel, "epoch") == ["1"] and panel.class_name.value == "4"
-    for wrong, text in (
-        ({"epoch": 3}, "epochs 0 to 2"),
-        ({"threshold": 2}, r"in \[0, 1\]"),
-        ({"class_name": "cat"}, "no class 'cat'"),
-        ({"compare": runs["gr"]}, "not among"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            run_browser(runs=[runs["an"]], **wrong)
+    panel = run_browser(runs=[runs["an"], runs["gr"]], compare=runs["gr"], threshold=0.2)
+    assert panel.shown == [runs["an"], runs["gr"]] and panel.threshold.value == 0.2
+    with pytest.raises(ValueError, match=r"in \[0, 1\]"):
+        run_browser(runs=[runs["an"]], threshold=2)
+    with pytest.raises(ValueError, match="not among"):
+        run_browser(runs=[runs["an"]], compare=runs["gr"])
 
 
 def test_colors_tell_two_runs_apart():
@@ -273,8 +262,7 @@ def test_colors_tell_two_runs_apart():
 
 def test_viewer_shows_stored_surfaces_on_one_scale(root):
     panel = landscape_viewer(root / "landscapes")
-    first, second = panel.pair
-    assert {first.method, second.method} == {"an", "gr"}
+    assert [surface.meta["note"]["method"] for surface in panel.pair] == ["an", "gr"]
     for loss in ("own", "full_bce"):
         panel.loss.value = loss
         assert panel.axes[0].get_zlim() == panel.axes[1].get_zlim()
@@ -297,25 +285,15 @@ def test_viewer_shows_stored_surfaces_on_one_scale(root):
     assert not panel.trouble.value
 
 
-def test_surfaces_are_called_by_what_differs(root, runs, tmp_path):
-    folder = root / "landscapes"
-    names = [surface.name for surface in landscape_viewer(folder).surfaces]
-    assert names == ["AN, seed 0 (digits)", "GR, seed 0 (digits)"]
-    copied = shutil.copytree(folder, tmp_path / "landscapes")  # the runs are elsewhere
-    assert [surface.name for surface in landscape_viewer(copied).surfaces] == names
-    around = landscape.Neighbourhood(runs["an"], copied, num_images=8)
-    around.surface(ALPHAS, progress=False)
-    (fewer,) = {*copied.glob("*-an-*")} - {copied / file.name for file in folder.iterdir()}
-    shutil.copy(fewer, fewer.with_name(f"{runs['an'].path.name}-surface-again.safetensors"))
+def test_surfaces_are_told_apart(root, runs, tmp_path):
+    copied = shutil.copytree(root / "landscapes", tmp_path / "landscapes")
+    landscape.Neighbourhood(runs["an"], copied, num_images=8).surface(ALPHAS, progress=False)
     panel = landscape_viewer(copied)
-    run_key = runs["an"].path.name.rpartition("-")[2]
-    assert {surface.name for surface in panel.surfaces} == {
-        "AN, seed 0 (digits), 16 images",
-        f"AN, seed 0 (digits), 8 images, {run_key}, {fewer.stem.rpartition('-')[2]}",
-        f"AN, seed 0 (digits), 8 images, {run_key}, again",
-        "GR, seed 0 (digits)",
-    }
-    assert told(panel, "surface") == [surface.name for surface in panel.pair]
+    names = [*panel.surfaces]
+    assert len(names) == 3 and [name.split(":")[0] for name in names] == ["AN", "AN", "GR"]
+    assert all(runs["an"].path.name in name for name in names[:2])
+    assert told(panel, "surface") == names[:2]
+    assert {text.split(",")[-3] for text in told(panel, "of")} == {" 8 images", " 16 images"}
 
 
 def test_viewer_turns_and_redraws_one_figure(root):
@@ -337,8 +315,8 @@ def test_viewer_of_surfaces_with_a_hole(root):
     holed = landscape.Landscape(found.alphas, found.betas, values, found.meta)
     panel = landscape_viewer(surfaces={"an": holed, "em": found})
     panel.at.value = -1
-    assert not panel.trouble.value and [s.label for s in panel.pair] == ["AN", "EM"]
-    panel.second.value = 0
+    assert not panel.trouble.value and [ax.get_title() for ax in panel.axes] == ["AN", "EM"]
+    panel.second.value = "an"
     assert not panel.trouble.value
 
 
@@ -348,8 +326,6 @@ def test_viewer_takes_surfaces_only(root, runs):
     )
     with pytest.raises(ValueError, match="'an' are lines"):
         landscape_viewer(surfaces={"an": lines})
-    with pytest.raises(ValueError, match="use one of own, full_bce"):
-        landscape_viewer(root / "landscapes", loss="bce")
 
 
 # --- predictions ---
@@ -384,8 +360,8 @@ def test_predictions_are_sorted_and_filtered(runs):
 @pytest.mark.parametrize("compare", [None, "gr"])
 def test_bars_are_those_of_the_table(runs, compare):
     panel = predictions(runs=runs.values(), compare=compare and runs[compare])
-    panel.list.select.value = runs["an"].path
-    panel.list.compare.value = runs[compare].path if compare else ""
+    panel.run.value = runs["an"]
+    panel.other.value = runs[compare] if compare else ""
     panel.page.value = 3
     rows, shown = panel.page_rows, panel.shown
     assert len(shown) == (2 if compare else 1) and rows.tolist() == [6, 7, 8]
@@ -407,42 +383,27 @@ def test_bars_are_those_of_the_table(runs, compare):
 def test_predictions_page_through_and_stop_at_the_ends(runs):
     panel = predictions(runs=[runs["an"]])
     assert panel.page.max == 14 and panel.page.min == 1  # forty images, three a page
-    panel.back.click()
-    assert panel.page.value == 1
-    seen = moved(panel, panel.page)
-    assert len(seen) == 14
-    panel.forward.click()
-    assert panel.page.value == 14 and panel.page_rows.tolist() == [39] and not panel.trouble.value
     figure, axes = panel.fig, len(panel.fig.axes)
-    moved(panel, panel.page)
+    assert len(moved(panel, panel.page)) == 14
+    assert panel.page.value == 14 and panel.page_rows.tolist() == [39] and not panel.trouble.value
     assert panel.fig is figure and len(figure.axes) == axes and len(plt.get_fignums()) == 0
 
 
-def test_every_filter_and_order_of_both_splits(runs):
+def test_every_filter_and_order(runs):
     panel = predictions(runs=[runs["gr"]])
-    for split in ("val", "test"):
-        panel.split.value = split
-        for show in [key for _, key in panel.show.options]:
-            panel.show.value = show
-        for order in [key for _, key in panel.order.options]:
-            panel.order.value = order
-        for threshold in (0, 1):
-            panel.threshold.value = threshold
-    assert {key for _, key in panel.order.options} == {k for k, (_, needs) in ORDERS.items() if not needs}
-    panel.show.value = "wrong"
-    assert panel.threshold.value == 1 and len(panel.rows) == 0 and not panel.trouble.value  # an empty page
-    panel.split.value = "val"
-    assert {key for _, key in panel.show.options} == set(FILTERS)
+    for show in FILTERS:
+        panel.show.value = show
+    for order in ORDERS:
+        panel.order.value = order
+    for threshold in (0, 1):
+        panel.threshold.value = threshold
+    assert len(panel.rows) == 0 and not panel.trouble.value  # nothing is above 1: an empty page
 
 
 def test_predictions_of_the_same_images_are_compared(runs):
     panel = predictions(runs=runs.values())
-    assert {p for _, p in panel.list.compare.options} == {"", *(runs[m].path for m in runs)} - {
-        panel.list.value.path
-    }
-    with pytest.raises(ValueError, match="test images"):
-        predictions(runs=runs.values(), split="test", show="missing")
-    with pytest.raises(ValueError, match="unknown order 'AP'"):
+    assert {run for _, run in panel.other.options} == {"", *runs.values()} - {panel.run.value}
+    with pytest.raises(ValueError, match="unknown value 'AP' for 'sort images by': use one of row, "):
         predictions(runs=runs.values(), order="AP")
 
 
@@ -551,7 +512,7 @@ def test_app_without_and_with_runs(root, tmp_path, monkeypatch):
     shutil.copytree(root, tmp_path / "runs")
     for tab in page.children[1:]:
         tab.again.click()
-        assert isinstance(tab.children[0], widgets.VBox) and bytes(tab.panel.picture.value)[1:4] == b"PNG"
+        assert tab.panel in tab.children and bytes(tab.panel.picture.value)[1:4] == b"PNG"
 
 
 def test_app_shows_what_went_wrong():

@@ -87,8 +87,9 @@ def test_the_epoch_moves_all_four_pictures(opened, root):
         rates = unobserved.missing(known[name.split(",")[0].lower()].labels("val", 1), 0.5)
         text = analysis.or_undefined(rates["distance"], 0, ".8f")
         assert told(shown, "distance")[n] == text
-    shown.locator(".spml-runs input[type=text]").fill("GR")
-    shown.get_by_text("1 of 2 runs").wait_for()
+    shown.get_by_label("compare with").select_option(index=0)
+    shown.locator(".spml-runs input[type=text]").fill("AN")
+    shown.locator(".spml-runs select[size] option").nth(1).wait_for(state="detached")
     driver.ARTEFACTS.mkdir(exist_ok=True)
     page.screenshot(path=driver.ARTEFACTS / "explore-app-runs.png")
     assert not errors, errors

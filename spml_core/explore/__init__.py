@@ -9,20 +9,10 @@ They draw with the functions that the notebooks' figures are drawn with, and com
 from spml_core import extra
 
 with extra("notebooks"):
-    from spml_core.explore.landscape_viewer import LandscapeViewer, landscape_viewer
-    from spml_core.explore.loss_lab import LossLab, loss_lab
+    from spml_core.explore.landscape_viewer import LandscapeViewer as landscape_viewer
+    from spml_core.explore.loss_lab import LossLab as loss_lab
     from spml_core.explore.panel import Panel
-    from spml_core.explore.predictions import Predictions, predictions
-    from spml_core.explore.run_browser import RunBrowser, run_browser
+    from spml_core.explore.predictions import Predictions as predictions
+    from spml_core.explore.run_browser import RunBrowser as run_browser
 
-__all__ = [
-    "LandscapeViewer",
-    "LossLab",
-    "Panel",
-    "Predictions",
-    "RunBrowser",
-    "landscape_viewer",
-    "loss_lab",
-    "predictions",
-    "run_browser",
-]
+__all__ = ["Panel", "landscape_viewer", "loss_lab", "predictions", "run_browser"]

@@ -6,7 +6,7 @@ import ipywidgets as widgets
 
 from spml_core import methods
 from spml_core.explore.panel import WIDE, choice, decimals, number, slider
-from spml_core.methods.display import Options, Slider
+from spml_core.methods.display import Options
 
 
 class Hyperparameters:
@@ -60,31 +60,23 @@ class Hyperparameters:
     def _controls(self, name: str, default) -> list[widgets.Widget]:
         described = self.method.control(name)
         if isinstance(described, Options):
-            pairs = [one if isinstance(one, tuple) else (str(one), one) for one in described.options]
-            made = choice(described.words, pairs) if pairs else _text(described.words)
+            if described.options:
+                made = choice(described.words, described.options)
+            else:  # a text, which counts when it is left
+                made = widgets.Text(description=described.words, continuous_update=False, **WIDE)
             _show(made, default)
             return [made]
-        value = default if described is None or default is not None else described.value
-        if described is None or value is None:
+        if described is None or (default is None and described.value is None):
             return []
-        ends = (
-            zip((", start", ", end"), value, strict=True)
-            if isinstance(value, tuple | list)
-            else [("", value)]
-        )
-        return [self._slider(described, end, one) for end, one in ends]
-
-    def _slider(self, described: Slider, end: str, value: float) -> widgets.Widget:
-        words, low, high, step, _ = described
-        made = slider(words + end, low, low, high, step, whole=isinstance(value, int))
-        _show(made, value)
+        words, low, high, step, value = described
+        value = value if default is None else default
+        paired = isinstance(value, tuple | list)
+        ends = zip((", start", ", end"), value, strict=True) if paired else [("", value)]
+        made = []
+        for end, one in ends:
+            made.append(slider(words + end, low, low, high, step))
+            _show(made[-1], one)
         return made
-
-
-def _text(words: str) -> widgets.Text:
-    """Return a line to write, which counts when it is left."""
-    layout = widgets.Layout(width="31em")
-    return widgets.Text(description=words, continuous_update=False, style=WIDE, layout=layout)
 
 
 def _show(widget: widgets.Widget, value) -> None:

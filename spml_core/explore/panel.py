@@ -23,17 +23,19 @@ from contextlib import contextmanager
 from decimal import Decimal
 
 import ipywidgets as widgets
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
+from matplotlib.image import imsave
+from matplotlib.ticker import MaxNLocator
 
 from spml_core import figures
 from spml_core.analysis import or_undefined
 
 DPI = 110  # of the screen
-WIDE = {"description_width": "14em"}  # names are spelled out
+WIDE = {"style": {"description_width": "14em"}, "layout": {"width": "31em"}}  # names are spelled out
 
 
 class Panel(widgets.VBox):
@@ -49,12 +51,10 @@ class Panel(widgets.VBox):
 
     Attributes:
         fig: the figure, with its canvas.
-        draws: how often it was drawn.
     """
 
     def __init__(self, fig: Figure, controls: Iterable[widgets.Widget], below: Iterable[widgets.Widget] = ()):
-        self.fig, self.draws = fig, 0
-        self._held, self._laid_out, self._still, self._drawn = False, False, None, []
+        self.fig, self._held, self._drawn = fig, False, []
         FigureCanvasAgg(fig)
         fig.set_dpi(DPI)
         self.picture = widgets.Image(format="png", layout=widgets.Layout(width="100%"))
@@ -73,7 +73,7 @@ class Panel(widgets.VBox):
     def follow(self, *inputs: widgets.Widget) -> None:
         """Draw now, and each time the value of one of these changes."""
         for widget in inputs:
-            widget.observe(self._changed, "value")
+            widget.observe(self.redraw, "value")
         self.redraw()
 
     def on_click(self, button: widgets.Button, action: Callable[[], None]) -> None:
@@ -85,18 +85,18 @@ class Panel(widgets.VBox):
 
         button.on_click(clicked)
 
-    def redraw(self) -> None:
+    def redraw(self, _=None) -> None:
         """Follow the controls, once."""
         if self._held:
             return
         with self.told():
             self.update()
             self.picture.value = self.png()
-            self.draws += 1
 
     def lay_out_anew(self) -> None:
         """Lay out the axes again at the next redraw; call it when the axes are cleared."""
-        self._laid_out, self._still, self._drawn = False, None, []
+        self.fig.set_layout_engine("constrained")
+        self.fig.stale, self._drawn = True, []
 
     @contextmanager
     def at_once(self):
@@ -114,14 +114,9 @@ class Panel(widgets.VBox):
         try:
             yield
         except Exception as error:
-            self.complain(error)
+            self.trouble.value = alert(error)
             raise
-        if self.trouble.value:
-            self.trouble.value = ""
-
-    def complain(self, error: Exception) -> None:
-        """Show an error in the panel."""
-        self.trouble.value = alert(error)
+        self.trouble.value = ""
 
     def moves(self, *artists: Artist) -> None:
         """Name artists that `update` moves: as long as nothing else changes, only they are drawn."""
@@ -147,23 +142,17 @@ class Panel(widgets.VBox):
     def png(self) -> bytes:
         """Return the figure as it is."""
         canvas = self.fig.canvas
-        if self.fig.stale or self._still is None:  # an artist that moves does not make its figure stale
-            if not self._laid_out:
-                self.fig.set_layout_engine("constrained")
+        if self.fig.stale:  # an artist that moves does not make its figure stale
             canvas.draw()
             self.fig.set_layout_engine("none")  # the axes stay where they are, and a draw takes half the time
-            self._laid_out, self.fig.stale = True, False
+            self.fig.stale = False
             self._still = canvas.copy_from_bbox(self.fig.bbox)
         canvas.restore_region(self._still)
         for artist in sorted(self.fig.findobj(Artist.get_animated), key=Artist.get_zorder):
             artist.axes.draw_artist(artist)
-        pixels = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
         file = io.BytesIO()
-        pixels.convert("RGB").save(file, "png", compress_level=1)
+        imsave(file, canvas.buffer_rgba(), format="png", pil_kwargs={"compress_level": 1})
         return file.getvalue()
-
-    def _changed(self, _) -> None:
-        self.redraw()
 
     def _repr_mimebundle_(self, **options):
         """Return the widget, and its picture for a page without widgets."""
@@ -171,15 +160,20 @@ class Panel(widgets.VBox):
         return bundle | {"image/png": base64.b64encode(self.picture.value).decode()}
 
 
-def slider(name: str, value: float, low: float, high: float, step: float, *, whole: bool = False):
-    """Return a slider that redraws while it is dragged; arrow keys move it by a step.
+def make_room(ax: Axes, values: np.ndarray) -> None:
+    """Let the y-axis hold these values; it never shrinks, so that curves can be compared while a slider moves."""
+    low, high = ax.get_ylim()
+    if np.nanmin(values) < low or np.nanmax(values) > high:
+        ends = min(low, np.nanmin(values)), max(high, np.nanmax(values))
+        ax.set_ylim(MaxNLocator(6).tick_values(*ends)[[0, -1]])
 
-    Args:
-        whole: whole numbers only.
-    """
-    kind = widgets.IntSlider if whole else widgets.FloatSlider
-    readout = {} if whole else {"readout_format": f".{decimals(step)}f"}
-    return kind(value, min=low, max=high, step=step, description=name, style=WIDE, layout=_width(), **readout)
+
+def slider(name: str, value: float, low: float, high: float, step: float):
+    """Return a slider, of whole numbers if `step` is one. It redraws while it is dragged, and by arrow keys."""
+    options = {"min": low, "max": high, "step": step, "description": name, **WIDE}
+    if isinstance(step, int):
+        return widgets.IntSlider(value, **options)
+    return widgets.FloatSlider(value, readout_format=f".{decimals(step)}f", **options)
 
 
 def decimals(step: float) -> int:
@@ -194,11 +188,19 @@ def number(control: widgets.Widget):
     return control.value
 
 
-def choice(name: str, options, value=None) -> widgets.Dropdown:
-    """Return a dropdown of values, or of (what is shown, value) pairs; at first `value`, or the first of them."""
+def choice(name: str, options: Iterable, value=None) -> widgets.Dropdown:
+    """Return a dropdown of values, or of (what is shown, value) pairs; at first `value`, or the first of them.
+
+    Raises:
+        ValueError: `value` is none of them.
+    """
+    pairs = [one if isinstance(one, tuple) else (str(one), one) for one in options]
+    values = [known for _, known in pairs]
     if value is None:
-        value = options[0][1] if isinstance(options[0], tuple) else options[0]
-    return widgets.Dropdown(options=options, value=value, description=name, style=WIDE, layout=_width())
+        value = values[0]
+    if value not in values:
+        raise ValueError(f"unknown value {value!r} for {name!r}: use one of {', '.join(map(str, values))}")
+    return widgets.Dropdown(options=pairs, value=value, description=name, **WIDE)
 
 
 def offer(dropdown: widgets.Dropdown, options: Iterable[tuple[str, object]]) -> None:
@@ -248,7 +250,3 @@ def _cell(value: str | float | tuple[float, int]) -> str:
         or_undefined(*(value if isinstance(value, tuple) else (value, 0)), f".{n}f") for n in (4, 8)
     )
     return f" title='{full}'>{shown}" if full != shown else f">{shown}"
-
-
-def _width() -> widgets.Layout:
-    return widgets.Layout(width="31em")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
 from spml_core.paths import locate
 from spml_core.runs import executors
 from spml_core.runs.experiment import Experiment
-
-END_SECONDS = 5  # what a process gets to end by itself
 
 
 class Training:
@@ -32,29 +31,16 @@ class Training:
     def events(self) -> Iterator[tuple[str, object]]:
         """("epoch", row of the history) after each epoch; ("done", path of the run) or ("failed", text) in the end.
 
-        By then the process is gone. One that was cancelled or killed ends without a last word.
+        A training that was cancelled or killed ends without a last word.
         """
-        last = None
-        while True:
-            try:
-                kind, what = self._messages.recv()
-            except (EOFError, OSError):
-                break
-            if kind == "epoch":
-                yield kind, what
-            else:
-                last = kind, what
-        self.process.join()
-        if last is not None:
-            yield last
+        with suppress(EOFError, OSError):
+            while True:
+                yield self._messages.recv()
 
     def cancel(self) -> None:
-        """End the process; returns when it is gone."""
-        self.process.terminate()
-        self.process.join(END_SECONDS)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+        """End the process; returns when it is gone. What is written of a run survives that."""
+        self.process.kill()
+        self.process.join()
 
 
 def _train(experiment: Experiment, root: str, messages) -> None:
