@@ -259,7 +259,7 @@ def readout(lab):
 def test_the_readout_is_what_the_package_computes(lab, name):
     lab.method.value, lab.at.value = name, 0.123
     z = torch.tensor([[np.log(0.123 / 0.877)] * 2], dtype=torch.float64, requires_grad=True)
-    method = build(name, 2, **lab.params())
+    method = build(name, 2, **lab.setting.params)
     for column, kind in ((0, "missing"), (1, "observed")):
         labels = torch.tensor([[-1, -1]])  # the other label is known, and is subtracted
         labels[0, column] = kind == "observed"
@@ -280,7 +280,7 @@ def test_how_the_gradient_of_gr_changes_with_b(lab):
         end.value = value
         signs[value] = np.sign(readout(lab)["missing_gradient"])
         assert ("raises" if signs[value] < 0 else "lowers") in lab.readout.value
-        now = build("gr", 10, **lab.params()).at(Step(10, 10))
+        now = build("gr", 10, **lab.setting.params).at(Step(10, 10))
         assert rf"\sigma({now['w']:.4g}\,p - {-now['b']:.4g})" in lab.equation.value
     assert signs == {0.0: -1, -6.0: 1}
     assert start.value == -2.0
@@ -317,7 +317,7 @@ def test_the_code_makes_the_same_loss(lab, name):
     space = {"logits": torch.randn(20, 10), "observed": observed, "index": torch.arange(20)}
     code, training = lab.as_code().split("\n\nr = ")
     exec(code.replace("from spml_core.runs import Experiment, run\n", ""), space)
-    own = build(name, 10, 20, **lab.params())
+    own = build(name, 10, 20, **lab.setting.params)
     if name != "role":
         torch.testing.assert_close(
             space["loss"], own(space["logits"], observed, Step(lab.epoch.value, 10, space["index"]))
@@ -337,7 +337,7 @@ def test_the_code_appears_and_follows(lab):
     lab.copy.click()
     assert lab.code.layout.display == "none"
     lab.reset.click()
-    assert lab.hyperparameters.changed() == {}
+    assert lab.setting.changed == {}
 
 
 def test_the_noise_of_a_browser_changes_nothing(tmp_path):
@@ -347,20 +347,22 @@ def test_the_noise_of_a_browser_changes_nothing(tmp_path):
         if isinstance(control, widgets.FloatSlider):
             control.value -= 1.8e-15
     assert lab.hyperparameters.controls["b"][0].value != -2.0
-    assert lab.hyperparameters.changed() == {} and "build('gr', num_classes=10)" in lab.as_code()
+    assert lab.setting.changed == {} and "build('gr', num_classes=10)" in lab.as_code()
     plain = Experiment(dataset="digits", method="gr", epochs=10)
     data = Experiment(data={"train": 20, "val": 10, "test": 10}).load_data(tmp_path / "cache")
     assert lab.experiment().resolved().key(data) == plain.resolved().key(data)
     lab.export.click()
     assert "b = (-2.0, -2.0)" in (tmp_path / "loss-lab.caption.json").read_text()
     lab.hyperparameters.controls["b"][1].value = -15 + 70 * 0.1 + 1e-14
-    assert lab.hyperparameters.changed() == {"b": (-2.0, -8.0)}
+    assert lab.setting.changed == {"b": (-2.0, -8.0)}
 
 
 def test_a_slider_becomes_as_fine_as_what_is_asked_for():
     lab = loss_lab("gr", q3=0.1234, b=(-2, -6.5))
-    assert lab.params()["q3"] == 0.1234 and lab.hyperparameters.controls["q3"][0].readout_format == ".4f"
-    assert lab.params()["b"] == (-2.0, -6.5) and lab.hyperparameters.controls["b"][0].step == 0.1
+    assert (
+        lab.setting.params["q3"] == 0.1234 and lab.hyperparameters.controls["q3"][0].readout_format == ".4f"
+    )
+    assert lab.setting.params["b"] == (-2.0, -6.5) and lab.hyperparameters.controls["b"][0].step == 0.1
 
 
 def test_export(lab, tmp_path):

@@ -58,21 +58,21 @@ def test_the_loss_lab_has_its_controls():
     lab = loss_lab("mine", slope2=0.5)
     controls = lab.hyperparameters.controls
     assert set(controls) == set(methods.defaults("mine")) - {"strange"} and len(controls["span"]) == 2
-    assert lab.hyperparameters.changed() == {"slope2": 0.5}
-    assert lab.params() | {"strange": None} == methods.defaults("mine") | {"slope2": 0.5}
+    assert lab.setting.changed == {"slope2": 0.5}
+    assert lab.setting.params | {"strange": None} == methods.defaults("mine") | {"slope2": 0.5}
     assert "mine has no equation" in lab.equation.value and lab.epoch.layout.display == "none"
     (hard,), (form,), (times,), (_, end) = (controls[name] for name in ("hard", "form", "times", "span"))
     before = lab.picture.value
     hard.value, form.value, times.value, end.value = True, "b", 4, 2.0
     assert lab.picture.value != before and not lab.trouble.value
-    assert lab.hyperparameters.changed() == {
+    assert lab.setting.changed == {
         "slope2": 0.5, "hard": True, "form": "b", "times": 4, "span": (0.0, 2.0),
     }  # fmt: skip
     with pytest.raises(ValueError, match="form is a or b"):
         form.value = "c"
     assert "form is a or b" in lab.trouble.value
     lab.reset.click()
-    assert lab.hyperparameters.changed() == {} and ("mine", "mine") in lab.method.options
+    assert lab.setting.changed == {} and ("mine", "mine") in lab.method.options
     assert "build('mine', num_classes=10)" in lab.as_code()
 
 
@@ -110,8 +110,8 @@ def test_what_it_says_of_itself_is_used():
     assert figures.style("told") == {"label": "Mine, told", "color": "#123456", "linestyle": ":"}
     assert comparison.parameters(["told"], "voc2012") == {"told": {}}
     lab = loss_lab("told", b=(-2, -8))
-    assert "= 42" in lab.equation.value and lab.params()["b"] == (-2.0, -8.0)
-    assert lab.params()["temperature"] == 1.0
+    assert "= 42" in lab.equation.value and lab.setting.params["b"] == (-2.0, -8.0)
+    assert lab.setting.params["temperature"] == 1.0
     assert "Must be given: temperature" in CliRunner().invoke(main, ["methods", "told"]).output
 
 
@@ -126,7 +126,7 @@ def test_a_variant_does_not_pass_for_what_it_is_a_variant_of():
     assert figures.label("variant") == "variant" and Variant.presets is None
     assert build("variant", 10).equation(Step(1, 10)) == {}
     assert figures.style("variant")["color"] != "0.4"
-    assert loss_lab("variant", alpha=0.3).params()["alpha"] == 0.3  # the controls are those of EM
+    assert loss_lab("variant", alpha=0.3).setting.params["alpha"] == 0.3  # the controls are those of EM
 
 
 def test_a_method_without_a_loss_of_single_labels_has_no_curve():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
+import math
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -17,10 +18,11 @@ from spml_core import figures, methods
 from spml_core.explore.panel import WIDE, Panel, choice, offer
 from spml_core.runs import record
 from spml_core.runs.experiment import Experiment
-from spml_core.runs.record import Run
+from spml_core.runs.record import Labels, Run
 
 COLUMNS = ["method", "seed", "val", "test", "best", "settings"]  # of the list: mAP, and the best epoch
-LINE = "{method:14} {seed:>4} {val:>5} {test:>5} {best:>4}  {settings}"
+HEAD = "method         seed   val  test best  settings"
+LINE = "{method:14} {seed:4} {val:5.1f} {test:5.1f} {best:4}  {settings}"
 ORDERS = {  # "sort by": columns of `overview`, whether the lowest comes first
     "fewest settings": (["changes", "settings", "method", "seed"], True),
     "method": ("method", True),
@@ -80,18 +82,14 @@ def overview(runs: Iterable[Run]) -> pd.DataFrame:
             "method": figures.label(config["method"]),
             "seed": config["seed"],
             "val": summary["val_map"],
-            "test": summary["test_map"],
+            "test": math.nan if summary["test_map"] is None else summary["test_map"],
             "best": summary["best_epoch"],
             "settings": ", ".join([config["dataset"], *changed]),
         }
-        numbers = {name: "--" if row[name] is None else f"{row[name]:.1f}" for name in ("val", "test")}
-        row |= {"changes": len(changed), "written": (run.path / "summary.json").stat().st_mtime, "run": run}
-        rows.append(row | {"line": _line(row | numbers)})
-    return pd.DataFrame(rows).astype({"test": float})
-
-
-def _line(row: dict) -> str:
-    return LINE.format(**row).replace(" ", "\N{NO-BREAK SPACE}")  # a browser collapses plain ones
+        line = LINE.format(**row).replace(" ", "\N{NO-BREAK SPACE}")  # a browser collapses plain ones
+        written = (run.path / "summary.json").stat().st_mtime
+        rows.append(row | {"changes": len(changed), "written": written, "run": run, "line": line})
+    return pd.DataFrame(rows)
 
 
 class RunPanel(Panel):
@@ -103,7 +101,7 @@ class RunPanel(Panel):
     Args:
         root: folder of all runs.
         runs: these, instead of a folder; the first one is shown.
-        compare: the run that it is compared with at first.
+        compare: the run that it is compared with at first, if it is another one and alike.
         fig, controls: of the panel; the list of runs and the choice of a class come first.
 
     Attributes:
@@ -111,7 +109,7 @@ class RunPanel(Panel):
 
     Raises:
         NothingToShow: there is no finished run.
-        ValueError: `compare` cannot be compared with the first run.
+        ValueError: `compare` is none of the runs.
     """
 
     def __init__(
@@ -133,15 +131,15 @@ class RunPanel(Panel):
         self.other = widgets.Dropdown(description="compare with", **WIDE)
         self.class_name = choice("class", [("all classes", NONE)])
         self.chosen, self.readout = widgets.HTML(), widgets.HTML()
-        head = f"{STYLE}<pre style='margin: 0 0 0 7px'>{_line({name: name for name in COLUMNS})}</pre>"
-        listed = widgets.VBox([self.sort, self.words, widgets.HTML(head), self.run, self.other, self.chosen])
+        head = widgets.HTML(f"{STYLE}<pre style='margin: 0 0 0 7px'>{HEAD}</pre>")
+        listed = widgets.VBox([self.sort, self.words, head, self.run, self.other, self.chosen])
         listed.add_class("spml-runs")
         super().__init__(fig, [listed, self.class_name, *controls], [self.readout])
         self.prepare()
-        for control, run in ((self.run, None if runs is None else known[0]), (self.other, compare)):
-            if run is not None:
-                if run not in [known for _, known in control.options]:
-                    raise ValueError(f"{run.path.name} is not among the runs that can be compared")
+        if compare not in (None, *known):
+            raise ValueError(f"{compare.path.name} is not among the runs of this panel")
+        for control, run in ((self.run, known[0] if runs else None), (self.other, compare)):
+            if run in [offered for _, offered in control.options]:
                 control.value = run
                 self.prepare()
         for control in (self.sort, self.words, self.run, self.other):
@@ -152,9 +150,10 @@ class RunPanel(Panel):
         """The run, and the one that it is compared with."""
         return [run for run in (self.run.value, self.other.value) if run]
 
-    def column(self, run: Run) -> int | None:
-        """Return the number of the chosen class in a run; None = all classes."""
-        return run.classes.index(self.class_name.value) if self.class_name.value else None
+    def of_class(self, run: Run, labels: Labels) -> Labels:
+        """Return those labels of a run that are of the chosen class, or all."""
+        name = self.class_name.value
+        return labels.of_class(run.classes.index(name)) if name else labels
 
     def alike(self, run: Run) -> object:
         """Return what is equal for runs that can be compared."""
@@ -162,11 +161,12 @@ class RunPanel(Panel):
     def prepare(self) -> None:
         """Let the controls offer the runs that are asked for, and the classes that the chosen ones have."""
         by, ascending = ORDERS[self.sort.value]
-        table, words = self.table.sort_values(by, ascending=ascending), self.words.value.lower().split()
+        table = self.table.sort_values(by, ascending=ascending, kind="stable")
+        words, chosen = self.words.value.lower().split(), self.shown
         lines = [
             (line, run)
             for line, run in zip(table["line"], table["run"], strict=True)
-            if run in self.shown or all(word in line.lower() for word in words)
+            if run in chosen or all(word in line.lower() for word in words)
         ]
         offer(self.run, lines)
         first, kinds = self.run.value, self._kinds
@@ -181,5 +181,5 @@ class RunPanel(Panel):
     def prepare_anew(self, _) -> None:
         """Prepare, and redraw once."""
         if not self._held:
-            with self.told(), self.at_once():
+            with self.at_once():
                 self.prepare()

@@ -25,12 +25,17 @@ HELD = {"linewidth": 2.5, "alpha": 0.35}
 
 @dataclass(frozen=True)
 class Setting:
-    """What a curve is of. `changed`: those of the hyperparameters `params` that are not the default."""
+    """What a curve is of: a method, all of its hyperparameters that matter, and an epoch."""
 
     method: str
     params: dict
-    changed: dict
     epoch: int
+
+    @property
+    def changed(self) -> dict:
+        """The hyperparameters that are not the default."""
+        usual = methods.defaults(self.method)
+        return {name: value for name, value in self.params.items() if value != usual[name]}
 
     def __str__(self):
         """E.g. "GR, b = (-2.0, -8.0), epoch = 10"; the epoch where it matters."""

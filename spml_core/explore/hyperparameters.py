@@ -16,11 +16,10 @@ class Hyperparameters:
     """
 
     def __init__(self, method: str):
-        self.method, self.defaults = methods.get(method), methods.defaults(method)
-        controls = {name: self._controls(name, default) for name, default in self.defaults.items()}
-        self.controls = {
-            name: made for name, made in controls.items() if made
-        }  # two for the ends of a schedule
+        self.method, self.controls = methods.get(method), {}
+        for name, default in methods.defaults(method).items():
+            if made := self._controls(name, default):  # two for the ends of a schedule
+                self.controls[name] = made
 
     def all(self) -> list[widgets.Widget]:
         """Return the controls of all hyperparameters, whether they apply or not."""
@@ -40,10 +39,6 @@ class Hyperparameters:
     def _value(self, name: str):
         values = tuple(number(widget) for widget in self.controls[name])
         return values if len(values) == 2 else values[0]
-
-    def changed(self) -> dict:
-        """Return `params()` without what is the default anyway."""
-        return {name: value for name, value in self.params().items() if value != self.defaults[name]}
 
     def set(self, values: dict) -> None:
         """Let the controls show these, by the method's names; a pair for the ends of a schedule."""

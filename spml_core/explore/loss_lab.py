@@ -43,10 +43,9 @@ class LossLab(Panel):
 
     def __init__(self, method: str = "gr", runs_dir: str = "runs", figures_dir: str = "figures", **params):
         curves.check(method)
-        known = [
-            (figures.label(n), n) for n in methods.names() if not methods.get(n).no_curve and n != "unified"
-        ]
-        options = [("your own, in GR's frame", "unified"), *sorted(known, key=lambda item: item[0].lower())]
+        known = [n for n in methods.names() if not methods.get(n).no_curve and n != "unified"]
+        named = sorted(((figures.label(n), n) for n in known), key=lambda pair: pair[0].lower())
+        options = [("your own, in GR's frame", "unified"), *named]
         self.runs_dir, self.figures_dir, self.runs, self.training = runs_dir, figures_dir, [], None
         self._made = {}  # controls by method
         self._kept: Setting | None = None
@@ -95,24 +94,20 @@ class LossLab(Panel):
     def hyperparameters(self) -> Hyperparameters:
         return self._made[self.method.value]
 
-    def params(self) -> dict:
-        """Hyperparameters that the controls show."""
-        return self.hyperparameters.params()
-
     @property
     def setting(self) -> Setting:
         """What the curve is of."""
-        return Setting(self.method.value, self.params(), self.hyperparameters.changed(), self.epoch.value)
+        return Setting(self.method.value, self.hyperparameters.params(), self.epoch.value)
 
     def experiment(self) -> Experiment:
         """The training of this loss on digits."""
-        changed = self.hyperparameters.changed()
-        return Experiment(dataset="digits", method=self.method.value, params=changed, epochs=NUM_EPOCHS)
+        now = self.setting
+        return Experiment(dataset="digits", method=now.method, params=now.changed, epochs=NUM_EPOCHS)
 
     def as_code(self) -> str:
         """The `build(...)` call that makes this method, its use, and its training."""
-        name, changed = self.method.value, self.hyperparameters.changed()
-        keeps = any(True for _ in methods.build(name, NUM_CLASSES, 1, **self.params()).buffers())
+        name, changed = self.setting.method, self.setting.changed
+        keeps = any(True for _ in methods.build(name, NUM_CLASSES, 1, **changed).buffers())
         given = "".join(f", {key}={value!r}" for key, value in changed.items())
         examples = ", num_examples=len(observed)" if keeps else ""
         index = ", index=index" if keeps else ""
@@ -172,7 +167,7 @@ class LossLab(Panel):
 
     def _read_out(self, point):
         rows = [
-            (words, *(f"{point[kind + suffix]:.8f}" for suffix in ("", "_gradient")))
+            (words, f"{point[kind]:.8f}", f"{point[kind + '_gradient']:.8f}")
             for kind, (_, words) in curves.KINDS.items()
         ]
         pull = point["missing_gradient"]
@@ -181,9 +176,7 @@ class LossLab(Panel):
         self.readout.value = table(note, READOUT.items(), rows)
         notes = [] if self._kept is None else [f"Held, pale: {self._kept}. Beside it: {self.setting}."]
         if methods.get(self.method.value).batchwise:
-            notes.append(
-                "Of a batch with one observed positive in each image, p spread evenly over the axis."
-            )
+            notes.append("In a batch with one observed positive per image, p spread evenly over the axis.")
         self.note.value = f"<small>{'<br>'.join(map(html.escape, notes))}</small>"
 
     # --- what the controls do ---
@@ -218,7 +211,7 @@ class LossLab(Panel):
         shown = self.setting.curve(GRIDS[self.axis.value])
         fig, axes = figures.detached(1, 2, height_to_width=0.75)
         self._draw(fig, axes, shown, lambda one: textwrap.fill(str(one), 44))
-        said = ", ".join([figures.label(self.method.value), *curves.listed(self.params())])
+        said = ", ".join([figures.label(self.method.value), *curves.listed(self.setting.params)])
         caption = f"Loss of one label and its gradient, {said}."
         if self._kept is not None:
             held = self._kept.curve(shown["z"]).drop(columns=["z", "p"])

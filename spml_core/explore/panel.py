@@ -101,11 +101,12 @@ class Panel(widgets.VBox):
     @contextmanager
     def at_once(self):
         """Make several changes inside, followed by one redraw."""
-        outer, self._held = self._held, True
+        self._held = True
         try:
-            yield
+            with self.told():
+                yield
         finally:
-            self._held = outer
+            self._held = False
         self.redraw()
 
     @contextmanager

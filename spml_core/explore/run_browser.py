@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from spml_core import analysis, figures, methods
 from spml_core.explore.choosing import RunPanel, names_of
@@ -100,17 +98,16 @@ class RunBrowser(RunPanel):
         if at_end:
             self.epoch.value = self.epoch.max
 
-    @staticmethod
-    def _measured(run: Run, column: int | None) -> pd.DataFrame:
-        """Return `measure` of a class, or of all, by epoch and threshold."""
-        found = every_epoch({"": [run]}, lambda labels: measure(_of_class(labels, column)))
+    def _measured(self, run: Run, _class_name: str) -> pd.DataFrame:
+        """Return `measure` of the chosen class, or of all, by epoch and threshold."""
+        found = every_epoch({"": [run]}, lambda labels: measure(self.of_class(run, labels)))
         return found.set_index(["epoch", "threshold"])
 
     # --- drawing ---
 
     def update(self):
         runs, threshold = self.shown, number(self.threshold)
-        found = [self.measured(run, self.column(run)).xs(threshold, level="threshold") for run in runs]
+        found = [self.measured(run, self.class_name.value).xs(threshold, level="threshold") for run in runs]
         if (background := (*runs, self.class_name.value)) != self._background:
             self._draw_background(runs, found)
             self._background = background
@@ -126,7 +123,7 @@ class RunBrowser(RunPanel):
             ):
                 epoch = min(self.epoch.value, len(one) - 1)
                 now = {"color": color, "marker": curve["marker"], "ms": 6}
-                labels = _of_class(run.labels("val", epoch), self.column(run))
+                labels = self.of_class(run, run.labels("val", epoch))
                 shares = analysis.histogram(unobserved.missing_scores(labels), NUM_BINS)
                 unobserved.draw_histogram(scores, shares, **bars)
                 bins = analysis.bucket_false_negatives(
@@ -175,26 +172,19 @@ class RunBrowser(RunPanel):
 
     def _explain(self, runs):
         """Draw the legends, each above its picture, where nothing moves."""
-
-        def line(label, style="-", width=1):
-            return Line2D([], [], ls=style, color="0.3", lw=width, label=label)
-
-        looks = zip(unobserved.GROUPS, (figures.POSITIVE, figures.NEGATIVE), strict=True)
-        groups = [Patch(facecolor=color, alpha=0.6, label=name) for name, color in looks]
-        outline = [line(f"outline: {name}") for name in names_of(runs)[1:]]
-        is_gr = any(run.config["method"] == "gr" for run in runs)
-        handles = (
-            [*groups, *outline],
-            [line("of all missing labels", ":"), *[line(r"$\hat k(p)$ that GR uses", "--")] * is_gr],
-            self.axes[2].get_legend_handles_labels()[0],
-            [*(line(name, style) for name, style in RATES.items()), line("a guess", "--", 0.7)],
-        )
-        for ax, entries in zip(self.axes, handles, strict=True):
-            ax.legend(handles=entries, ncols=len(entries), **LEGEND)
-
-
-def _of_class(labels: Labels, column: int | None) -> Labels:
-    return labels if column is None else labels.of_class(column)
+        scores, buckets, _, rates = self.axes
+        for name, color in zip(unobserved.GROUPS, (figures.POSITIVE, figures.NEGATIVE), strict=True):
+            scores.plot([], [], color=color, lw=5, alpha=0.6, label=name)
+        for name in names_of(runs)[1:]:
+            scores.plot([], [], color="0.3", lw=1, label=f"outline: {name}")
+        buckets.plot([], [], ":", color="0.3", lw=1, label="of all missing labels")
+        if any(run.config["method"] == "gr" for run in runs):
+            buckets.plot([], [], "--", color="0.3", lw=1, label=r"$\hat k(p)$ that GR uses")
+        for name, line in RATES.items():
+            rates.plot([], [], line, color="0.3", lw=1, label=name)
+        rates.plot([], [], "--", color="0.3", lw=0.7, label="a guess")
+        for ax in self.axes:
+            ax.legend(ncols=3, **LEGEND)
 
 
 def _cells(row: pd.Series) -> list:
