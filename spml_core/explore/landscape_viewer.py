@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from spml_core import figures
 from spml_core.explore.choosing import NothingToShow
-from spml_core.explore.panel import Panel, choice, colors, make_room, slider, table
+from spml_core.explore.panel import LEGEND, Panel, choice, colors, make_room, slider, table
 from spml_core.landscape import Landscape
 from spml_core.paths import command, locate
 
@@ -169,8 +169,6 @@ class LandscapeViewer(Panel):
             xlabel="step along the slice",
             ylabel="rise of the loss",
         )
-        self.slice.legend(
-            loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=2, fontsize="small"
-        )
+        self.slice.legend(ncols=2, **LEGEND)
         self.moves(*self._traces, *self._curves)
         self.lay_out_anew()

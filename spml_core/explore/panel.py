@@ -36,6 +36,10 @@ from spml_core.analysis import or_undefined
 
 DPI = 110  # of the screen
 WIDE = {"style": {"description_width": "14em"}, "layout": {"width": "31em"}}  # names are spelled out
+LEGEND = {  # above the axes
+    "loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "columnspacing": 0.9, "handlelength": 1.4,
+    "handletextpad": 0.5, "fontsize": "small",
+}  # fmt: skip
 
 
 class Panel(widgets.VBox):

@@ -11,7 +11,7 @@ import pandas as pd
 
 from spml_core import analysis, figures, methods
 from spml_core.explore.choosing import RunPanel, names_of
-from spml_core.explore.panel import colors, number, slider, table
+from spml_core.explore.panel import LEGEND, colors, number, slider, table
 from spml_core.runs.record import Labels, Run
 from spml_core.studies import every_epoch, unobserved
 
@@ -36,10 +36,6 @@ COLUMNS = {
     "chance": "a guess",
     "map": "val mAP (%)",
 }
-LEGEND = {
-    "loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "columnspacing": 0.9, "handlelength": 1.4,
-    "handletextpad": 0.5, "fontsize": "small",
-}  # fmt: skip
 
 
 def measure(labels: Labels) -> pd.DataFrame:
