@@ -38,10 +38,10 @@ EPOCHS, VAL = 3, 1_000
 SIZE, ROUNDS = 224, 3
 
 
-def write_features(file: Path) -> None:
+def write_features(file: Path, images: int = IMAGES) -> None:
     rng = np.random.default_rng(0)
-    features = np.lib.format.open_memmap(file, "w+", np.float32, (IMAGES, WIDTH))
-    for rows in tqdm(np.array_split(np.arange(IMAGES), 40), "write features", leave=False, disable=None):
+    features = np.lib.format.open_memmap(file, "w+", np.float32, (images, WIDTH))
+    for rows in tqdm(np.array_split(np.arange(images), 40), "write features", leave=False, disable=None):
         features[rows] = rng.standard_normal((len(rows), WIDTH), np.float32)
 
 
@@ -49,23 +49,22 @@ def mapped(file: Path) -> torch.Tensor:
     return store.mapped(file)
 
 
-def train(file: Path) -> None:
-    """Print seconds of each epoch, and the peak of the process's memory (Linux: KiB)."""
+def train(file: str | Path, accelerator: str = "cpu") -> dict:
+    """Return the seconds of each epoch, and the peak of the process's memory (Linux: KiB)."""
     import resource
 
     inputs = mapped(file)
     rng = np.random.default_rng(1)
-    observed = np.zeros((IMAGES, CLASSES), np.int8)
-    observed[np.arange(IMAGES), rng.integers(0, CLASSES, IMAGES)] = 1
+    observed = np.zeros((len(inputs), CLASSES), np.int8)
+    observed[np.arange(len(inputs)), rng.integers(0, CLASSES, len(inputs))] = 1
     model = models.build("", "linear", CLASSES, inputs)
-    method = methods.build("gr", CLASSES, IMAGES)
-    config = Training(
-        epochs=EPOCHS, batch_size=256, lr=1e-3, accelerator="cpu", threads=1
-    )  # threads as in `runs`
+    method = methods.build("gr", CLASSES, len(inputs))
+    fields = {"epochs": EPOCHS, "batch_size": 256, "lr": 1e-3, "threads": 1}  # threads as in `runs`
+    config = Training(**fields, accelerator=accelerator)
     val = (inputs[:VAL], observed[:VAL])
     fitted = fit(model, method, (inputs, torch.from_numpy(observed)), val, config, progress=False)
     spent = [row["seconds"] for row in fitted.history[1:]]
-    print(json.dumps({"seconds": spent, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+    return {"seconds": spent, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
 
 
 def report_training(file: Path) -> None:
@@ -73,7 +72,7 @@ def report_training(file: Path) -> None:
     command = [
         sys.executable,
         "-c",
-        "import sys; from benchmarks import data; data.train(sys.argv[1])",
+        "import json, sys; from benchmarks import data; print(json.dumps(data.train(sys.argv[1])))",
         str(file),
     ]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -130,30 +129,37 @@ def ratio(pairs: list[tuple[float, float]]) -> float:
     return statistics.median(other / own for own, other in pairs)
 
 
+def speeds(paths: list[Path], size: int, device: str = "cpu") -> dict:
+    """Return seconds: `prepare`, `first`, the epoch that reads the disk, and `pairs` of (prepared, decoding) epochs."""
+    with tempfile.TemporaryDirectory() as cache:
+        start = time.perf_counter()
+        file = pixels.prepare(paths, size, cache)
+        prepare = time.perf_counter() - start
+        with open(file, "rb") as content:  # written, not mapped: it leaves the memory
+            os.posix_fadvise(content.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        prepared, _ = pixels.find(digests(paths, cache), size, cache)
+        files = decoding.Files(paths, size)
+
+        def epoch(inputs) -> float:
+            order = torch.randperm(len(inputs)).split(16)
+            return seconds(partial(deque, loading.batches(inputs, order, device), 0))  # read and forget
+
+        first = epoch(prepared)
+        pairs = [(epoch(prepared), epoch(files)) for _ in range(ROUNDS)]
+    return {"prepare": prepare, "first": first, "pairs": pairs}
+
+
 def report_pixels(root: str | None) -> None:
     if root is None:
         print("\nPrepared pixels: skipped, since no folder of images is given (--root path/to/corel5k)")
         return
-    found = data.read("folder", root=root, unlabeled="drop")
-    with tempfile.TemporaryDirectory() as cache:
-        start = time.perf_counter()
-        file = pixels.prepare(found.paths, SIZE, cache)
-        prepare = time.perf_counter() - start
-        with open(file, "rb") as content:  # written, not mapped: it leaves the memory
-            os.posix_fadvise(content.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        prepared, _ = pixels.find(digests(found.paths, cache), SIZE, cache)
-        files = decoding.Files(found.paths, SIZE)
-
-        def epoch(inputs) -> float:
-            order = torch.randperm(len(inputs)).split(16)
-            return seconds(partial(deque, loading.batches(inputs, order, "cpu"), 0))  # read and forget
-
-        first = epoch(prepared)
-        pairs = [(epoch(prepared), epoch(files)) for _ in range(ROUNDS)]
-    own, other = (min(column) for column in zip(*pairs, strict=True))
-    print(f"\nPrepared pixels, {len(found):,} images at {SIZE}, batch 16, {os.cpu_count()} cores")
-    print(f"  prepare {prepare:.1f} s; first epoch, from the disk, {first:.2f} s; then {own:.2f} s an epoch")
-    print(f"  decoding {other:.2f} s an epoch: {ratio(pairs):.0f} x the prepared ones (target: 5)")
+    paths = data.read("folder", root=root, unlabeled="drop").paths
+    found = speeds(paths, SIZE)
+    own, other = (min(column) for column in zip(*found["pairs"], strict=True))
+    print(f"\nPrepared pixels, {len(paths):,} images at {SIZE}, batch 16, {os.cpu_count()} cores")
+    first = f"first epoch, from the disk, {found['first']:.2f} s"
+    print(f"  prepare {found['prepare']:.1f} s; {first}; then {own:.2f} s an epoch")
+    print(f"  decoding {other:.2f} s an epoch: {ratio(found['pairs']):.0f} x the prepared ones (target: 5)")
 
 
 def report(root: str | None = None) -> None:

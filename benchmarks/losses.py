@@ -51,12 +51,12 @@ def main():
         )
 
 
-def on_labels(name: str, shape: tuple[int, int]):
+def on_labels(name: str, shape: tuple[int, int], device: str = "cpu"):
     """Return a loss as a function of logits and labels, with all else that it needs."""
     loss, options = getattr(losses, name), REQUIRED.get(name, {})
-    some = torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.2
+    some = (torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.2).to(device)
     if name == "role":
-        estimates = torch.zeros(shape, requires_grad=True)
+        estimates = torch.zeros(shape, device=device, requires_grad=True)
         return lambda z, y: loss(z, estimates, y, expected_positives=2.9)
     if name in ("en", "pseudo_label"):
         return lambda z, y: loss(z, y, some)
@@ -67,10 +67,20 @@ def on_labels(name: str, shape: tuple[int, int]):
     return lambda z, y: loss(z, y, **options)
 
 
-def ratio(loss, shape: tuple[int, int], pairs=60) -> float:
+def ratio(loss, shape: tuple[int, int]) -> float:
     """Median over pairs of (time of loss) / (time of BCE with logits), measured one after the other."""
-    logits, observed = batch(shape)
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    return statistics.median(own / other for own, other in times(loss, shape))
+
+
+def times(loss, shape: tuple[int, int], pairs=60, device: str = "cpu") -> list[tuple[float, float]]:
+    """Return pairs of seconds, of a loss and of BCE with logits."""
+    logits, observed = batch(shape, device)
+    one_thread = device == "cpu" and torch.get_num_threads() == 1
+
+    def clock() -> float:
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.process_time() if one_thread else time.perf_counter()
 
     def seconds(function, labels):
         logits.grad = None
@@ -79,29 +89,34 @@ def ratio(loss, shape: tuple[int, int], pairs=60) -> float:
         return clock() - start
 
     def once():
-        return seconds(loss, observed) / seconds(binary_cross_entropy_with_logits, claimed)
+        return seconds(loss, observed), seconds(binary_cross_entropy_with_logits, claimed)
 
     claimed = observed.float()
     for _ in range(5):
         once()
-    return statistics.median(once() for _ in tqdm(range(pairs), leave=False, disable=None))
+    return [once() for _ in tqdm(range(pairs), leave=False, disable=None)]
 
 
-def batch(shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(shape: tuple[int, int], device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
     """Random logits, and one observed positive an image on average."""
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(shape, generator=generator).requires_grad_()
-    return logits, (torch.rand(shape, generator=generator) < 1 / shape[1]).to(torch.int8)
+    logits = torch.randn(shape, generator=generator).to(device).requires_grad_()
+    return logits, (torch.rand(shape, generator=generator) < 1 / shape[1]).to(device, torch.int8)
 
 
-def peak_memory(loss, shape: tuple[int, int]) -> float:
+def peak_memory(loss, shape: tuple[int, int], device: str = "cpu") -> float:
     """Peak of forward + backward beyond input and gradient, in tensors of the input's size.
 
     The profiler reports each allocation and release of torch's CPU memory; tracemalloc sees Python's alone.
     """
-    logits, observed = batch(shape)
+    logits, observed = batch(shape, device)
     loss(logits, observed).backward()
     logits.grad = None
+    if device == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        loss(logits, observed).backward()
+        return (torch.cuda.max_memory_allocated() - before) / logits.nbytes - 1
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         loss(logits, observed).backward()
     events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]

@@ -14,13 +14,13 @@ import signal
 import sys
 import tempfile
 import time
+from multiprocessing import get_context
 from pathlib import Path
 
 import click
 import torch
 
 from spml_core import train
-from spml_core.data.sets import digits
 from spml_core.runs import Experiment, run
 
 METHODS = {
@@ -36,10 +36,18 @@ EPOCHS, SIZES = 4, {"train": 192, "val": 60, "test": 40}
 STEPS = EPOCHS * 192 // 32
 
 
-def experiment(method: str) -> Experiment:
+def experiment(method: str, accelerator: str = "cpu") -> Experiment:
     """A small training with everything that has a state: augmentation, schedule, running average."""
-    options = {"flip": True, "schedule": "one_cycle", "ema": 0.9, "weight_decay": 1e-4, "accelerator": "cpu"}
-    return Experiment(method=method, params=METHODS[method], epochs=EPOCHS, batch_size=32, **options)
+    options = {
+        "flip": True,
+        "schedule": "one_cycle",
+        "ema": 0.9,
+        "weight_decay": 1e-4,
+        "accelerator": accelerator,
+    }
+    return Experiment(
+        method=method, params=METHODS[method], data=SIZES, epochs=EPOCHS, batch_size=32, **options
+    )
 
 
 def die_at(place: str, number: int) -> None:
@@ -59,20 +67,18 @@ def die_at(place: str, number: int) -> None:
     setattr(owner, name, armed)
 
 
-def trained(method: str, root: Path, kill: tuple[str, int] | None = None) -> int:
-    """Train in a process of its own; returns its exit code, negative for a signal."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            if kill is not None:
-                die_at(*kill)
-            run(experiment(method), root=root, progress=False)
-            status = 0
-        finally:
-            sys.stdout.flush()
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def train_or_die(wanted: Experiment, root: Path, kill: tuple[str, int] | None) -> None:
+    if kill is not None:
+        die_at(*kill)
+    run(wanted, root=root, progress=False)
+
+
+def trained(wanted: Experiment, root: Path, kill: tuple[str, int] | None = None, start: str = "fork") -> int:
+    """Train in a process of its own, started by "fork" or "spawn"; returns its exit code, negative for a signal."""
+    child = get_context(start).Process(target=train_or_die, args=(wanted, root, kill))
+    child.start()
+    child.join()
+    return child.exitcode
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -87,15 +93,16 @@ def compare(kills: int, seed: int = 0, methods=tuple(METHODS)) -> list[tuple[str
     """(method, where it was killed, files that differ) for each method; `kills` are shared out among them."""
     rng, rows = random.Random(seed), []
     for n, method in enumerate(methods):
+        wanted = experiment(method)
         with tempfile.TemporaryDirectory() as folder:
             whole, killed, hits = Path(folder) / "whole", Path(folder) / "killed", []
-            if trained(method, whole) != 0:
+            if trained(wanted, whole) != 0:
                 raise RuntimeError(f"{method}: the undisturbed training failed")
             for _ in range(kills // len(methods) + (n < kills % len(methods))):
                 place = rng.choice(["step", "step", "write", "rename"])
                 kill = (place, rng.randint(1, STEPS // 2 if place == "step" else 3))
-                hits += [kill] if trained(method, killed, kill) == -signal.SIGKILL else []
-            if trained(method, killed) != 0:
+                hits += [kill] if trained(wanted, killed, kill) == -signal.SIGKILL else []
+            if trained(wanted, killed) != 0:
                 raise RuntimeError(f"{method}: the killed training cannot be finished")
             one, two = contents(whole), contents(killed)
             rows.append((method, hits, [f for f in one.keys() | two.keys() if one.get(f) != two.get(f)]))
@@ -107,7 +114,6 @@ def compare(kills: int, seed: int = 0, methods=tuple(METHODS)) -> list[tuple[str
 @click.option("--seed", default=0, show_default=True)
 def main(kills, seed):
     torch.set_num_threads(1)  # a thread pool does not survive a fork
-    digits.SIZES.update(SIZES)
     with tempfile.TemporaryDirectory() as folder:
         run(experiment("an"), root=folder, progress=False)  # imports, before they are made in each process
     start, rows = time.perf_counter(), compare(kills, seed)
