@@ -117,7 +117,8 @@ def reader(tmp_path_factory):
         (home / name).symlink_to(PROJECT / name)
     write_folder(home / "my_photos", 64)
     (home / "path" / "to").mkdir(parents=True)
-    (home / "path" / "to" / "corel5k").symlink_to(home / "my_photos")
+    for name in ("corel5k", "voc_subset"):
+        (home / "path" / "to" / name).symlink_to(home / "my_photos")
     rows = {f"2008_{n:06d}": {"cat": 1, "dog": (-1) ** n} for n in range(40)}
     train = dict(list(rows.items())[:30])
     write_voc(home / "VOC", {"train": train, "val": {k: v for k, v in rows.items() if k not in train}})

@@ -263,6 +263,20 @@ def test_the_papers_profile_asks_for_the_folder(monkeypatch):
         runner.run_notebooks(profile="paper")
 
 
+@pytest.mark.parametrize("own", [{}, {"training": {"mode": "end_to_end", "pretrained": True, "lr": 1e-4}}])
+def test_the_profile_of_photographs_needs_a_folder_and_no_more(own, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(NotebookError, match=r"'folder' needs root"):
+        runner.run_notebooks(profile="photographs")
+    for run in planning.plan(parameters={"root": str(tmp_path)} | own, profile="photographs"):
+        profiles.check(run.notebook, run.values)
+        assert run.folder == ROOT / "figures" / "photographs"
+        if "dataset" in run.values:
+            assert run.values["data"] == {"min_images": 100, "unlabeled": "drop"}
+            assert run.values.get("training", own.get("training", {})) == own.get("training", {})
+            assert run.values.get("backbones", ["tf_efficientnet_lite0"]) == ["tf_efficientnet_lite0"]
+
+
 @pytest.mark.parametrize("path", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
 def test_shared_parameters_are_called_and_typed_alike(path):
     notebook = Notebook(path)
