@@ -23,7 +23,7 @@ import click
 import pandas as pd
 from tqdm import tqdm
 
-from spml_core import data
+from spml_core import data, methods
 from spml_core.data.files import pixels
 from spml_core.figures import Claim, Interval
 from spml_core.paths import locate, write_whole
@@ -44,15 +44,19 @@ KEY = ["dataset", "setting", "method", "seed"]
 
 
 class Results:
-    """A CSV file with one row per run, read when it is opened and written anew with each result."""
+    """A CSV file with one row per run, read when it is opened and written anew with each result.
+
+    Attributes:
+        dataset: name of the folder that results are added of.
+    """
 
     def __init__(self, file: Path):
-        self.file = file
+        self.file, self.dataset = file, ""
         self.rows = pd.read_csv(file) if file.is_file() else pd.DataFrame(columns=[*KEY, "test_map"])
 
     def add(self, setting: str, finished: Run, **more) -> None:
         config, summary = finished.config, finished.summary
-        row = {"dataset": Path(config["root"]).name, "setting": setting}
+        row = {"dataset": self.dataset, "setting": setting}
         row |= {name: config[name] for name in ("method", "seed", "lr", "batch_size", "epochs")}
         row |= {name: round(summary[name], 3) for name in ("val_map", "test_map", "best_epoch", "seconds")}
         row |= {"classes": len(finished.classes)} | summary["data"]["sizes"]
@@ -62,6 +66,11 @@ class Results:
         write_whole(self.file, rows.to_csv(index=False))
         self.rows = pd.read_csv(self.file)
         tqdm.write(f"{' '.join(str(row[name]) for name in KEY)}: test mAP {row['test_map']:.2f}")
+
+    def forget(self, setting: str, method: str) -> None:
+        """Take out the results of an earlier search, which chose something else."""
+        own = self.rows[KEY[:3]].eq([self.dataset, setting, method]).all(axis=1)
+        self.rows = self.rows[~own]
 
     def train(self, setting: str, experiments: list[Experiment], pool, runs_dir: str) -> None:
         """Train experiments, or load their runs, and add each as it is finished."""
@@ -76,42 +85,43 @@ class Results:
             raise click.ClickException("\n".join(failed))
 
 
-def experiments(methods, seeds, **fields) -> list[Experiment]:
+def experiments(names, seeds, **fields) -> list[Experiment]:
     """Return one for each method and seed, with the hyperparameters published for VOC 2012.
 
     How many labels are positive is a property of the data, and counted.
     """
-    params = comparison.parameters(methods, "voc2012")
+    params = comparison.parameters(names, "voc2012")
     for own in params.values():
         if "expected_positives" in own:
             own["expected_positives"] = "auto"
     fields = {"dataset": "folder", "data": DATA} | fields
-    return [Experiment(method=m, params=params[m], seed=seed, **fields) for m in methods for seed in seeds]
+    return [Experiment(method=m, params=params[m], seed=seed, **fields) for m in names for seed in seeds]
 
 
-def linear(root: str, methods, seeds: int, trials: int, results: Results, pool, runs_dir: str, **fields):
-    wanted = experiments(methods, range(seeds), root=root, **fields)
+def linear(root: str, names, seeds: int, trials: int, results: Results, pool, runs_dir: str, **fields):
+    wanted = experiments(names, range(seeds), root=root, **fields)
     wanted[0].resolved().load_data(locate(runs_dir) / "cache")  # features are computed once, here
     results.train(PUBLISHED, wanted, pool, runs_dir)
-    for method in (m for m in methods if m in SEARCHED):
+    for method in (m for m in names if m in SEARCHED):
         changes = {"root": root, "data": DATA} | fields
-        name = f"photographs-{Path(root).name}-{method}"
+        name = f"photographs-{results.dataset}-{method}"
         space = read(SPACES / f"photographs-{method}.yaml", changes, name)
         found = search(space.model_copy(update={"trials": trials, "test_seeds": seeds}), pool, runs_dir)
+        results.forget(FOUND, method)
         for finished in found.runs:
             counts = {"trials": sum(found.counts.values()), "pruned": found.counts["pruned"]}
             results.add(FOUND, finished, **counts)
 
 
-def end_to_end(root: str, methods, seeds: int, _, results: Results, pool, runs_dir: str, **fields):
+def end_to_end(root: str, names, seeds: int, _, results: Results, pool, runs_dir: str, **fields):
     pixels.prepare(data.read("folder", root=root, **DATA).paths, SIZE, locate(runs_dir) / "cache")
     fields = {"root": root, "mode": "end_to_end", "pretrained": True, "flip": True, "epochs": EPOCHS} | fields
     fields["data"] = DATA | {"size": SIZE}
     for rate in RATES:
         results.train(f"lr {rate:g}", experiments(JUDGES, [0], lr=rate, **fields), pool, runs_dir)
-    setting = best_rate(results.rows[results.rows.dataset == Path(root).name])
+    setting = best_rate(results.rows[results.rows.dataset == results.dataset])
     rate = float(setting.split()[1])
-    results.train(setting, experiments(methods, range(seeds), lr=rate, **fields), pool, runs_dir)
+    results.train(setting, experiments(names, range(seeds), lr=rate, **fields), pool, runs_dir)
 
 
 def best_rate(rows: pd.DataFrame) -> str:
@@ -139,11 +149,20 @@ def report(rows: pd.DataFrame, mode: str) -> str:
             column = scores.iloc[:, 0]
             claim = Claim.order("GR > EM > AN", {m.upper(): column[m] for m in ("gr", "em", "an")})
             texts.append(f"{claim.claim}: {claim.verdict} ({claim.evidence})")
-        if FOUND in set(own.setting):
-            chosen = own[(own.setting == FOUND) & (own.seed == 0)]
+        chosen = own[(own.setting == FOUND) & (own.seed == 0)].set_index("method", drop=False)
+        if len(chosen):
+            chosen = chosen.reindex([method for method in SEARCHED if method in chosen.index])
+            chosen["params"] = [unusual(*row) for row in zip(chosen.method, chosen.params, strict=True)]
+            chosen = chosen.astype({"trials": int, "pruned": int})
             chosen = chosen[["method", "lr", "batch_size", "val_map", "params", "trials", "pruned"]]
             texts.append(markdown(chosen.assign(lr=chosen.lr.map("{:.2g}".format))))
     return "\n\n".join(texts)
+
+
+def unusual(method: str, params: str) -> str:
+    """Return the hyperparameters that are not the method's defaults."""
+    usual = json.loads(json.dumps(methods.defaults(method)))
+    return ", ".join(f"{k} {v}" for k, v in json.loads(params).items() if v != usual[k])
 
 
 def with_interval(values: list[float]) -> str:
@@ -160,7 +179,7 @@ def markdown(table: pd.DataFrame) -> str:
 @click.option("--root", "roots", multiple=True, type=click.Path(exists=True, file_okay=False),
               help="Folder with labels.csv; repeatable.")  # fmt: skip
 @click.option("--mode", type=click.Choice(list(METHODS)), default="linear", show_default=True)
-@click.option("--methods", help="Some of them, separated by commas.")
+@click.option("--methods", "names", help="Some of them, separated by commas.")
 @click.option("--seeds", type=click.IntRange(1), help="Default: 5, and 3 end to end.")
 @click.option("--trials", default=40, show_default=True, type=click.IntRange(1), help="Of each search.")
 @click.option("--epochs", type=click.IntRange(1), help="Default: 10, and 6 end to end.")
@@ -168,8 +187,8 @@ def markdown(table: pd.DataFrame) -> str:
 @click.option("--runs-dir", default="runs", show_default=True)
 @click.option("--output", type=click.Path(dir_okay=False),
               help="Default: data/results-photographs.csv, and results-voc-subset.csv end to end.")  # fmt: skip
-def main(roots, mode, methods, seeds, trials, epochs, jobs, runs_dir, output):
-    chosen = METHODS[mode] if methods is None else tuple(methods.split(","))
+def main(roots, mode, names, seeds, trials, epochs, jobs, runs_dir, output):
+    chosen = METHODS[mode] if names is None else tuple(names.split(","))
     if unknown := sorted(set(chosen) - set(METHODS[mode])):
         raise click.UsageError(f"--methods: no {', '.join(unknown)} in {', '.join(METHODS[mode])}")
     name = {"linear": "photographs", "end_to_end": "voc-subset"}[mode]
@@ -179,6 +198,7 @@ def main(roots, mode, methods, seeds, trials, epochs, jobs, runs_dir, output):
         for root in roots:
             work = {"linear": linear, "end_to_end": end_to_end}[mode]
             root = str(Path(root).resolve())
+            results.dataset = Path(root).name
             work(root, chosen, seeds or SEEDS[mode], trials, results, pool, runs_dir, **fields)
     click.echo(report(results.rows, mode))
 
