@@ -54,7 +54,7 @@ def main():
 def on_labels(name: str, shape: tuple[int, int], device: str = "cpu"):
     """Return a loss as a function of logits and labels, with all else that it needs."""
     loss, options = getattr(losses, name), REQUIRED.get(name, {})
-    some = (torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.2).to(device)
+    some = torch.rand(shape, generator=torch.Generator(device).manual_seed(1), device=device) < 0.2
     if name == "role":
         estimates = torch.zeros(shape, device=device, requires_grad=True)
         return lambda z, y: loss(z, estimates, y, expected_positives=2.9)
@@ -99,9 +99,9 @@ def times(loss, shape: tuple[int, int], pairs=60, device: str = "cpu") -> list[t
 
 def batch(shape: tuple[int, int], device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
     """Random logits, and one observed positive an image on average."""
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(shape, generator=generator).to(device).requires_grad_()
-    return logits, (torch.rand(shape, generator=generator) < 1 / shape[1]).to(device, torch.int8)
+    options = {"generator": torch.Generator(device).manual_seed(0), "device": device}
+    logits = torch.randn(shape, **options).requires_grad_()
+    return logits, (torch.rand(shape, **options) < 1 / shape[1]).to(torch.int8)
 
 
 def peak_memory(loss, shape: tuple[int, int], device: str = "cpu") -> float:
