@@ -33,10 +33,8 @@ from spml_core.paths import locate, write_whole
 from spml_core.runs import run, versions
 from spml_core.runs.record import finished
 
-TOTAL, PATIENCE = (
-    360,
-    5,
-)  # seconds; how many times as long the small sizes may take, on a CPU that does other work
+TOTAL = 360  # seconds
+PATIENCE = 5  # how many times as long the small sizes may take, on a CPU that does other work
 SPAWN = get_context("spawn")  # CUDA does not survive a fork
 ALONE = {"precision": "32-true", "channels_last": False}
 BF16 = {"precision": "bf16-mixed"}

@@ -91,9 +91,9 @@ def experiments(names, seeds, **fields) -> list[Experiment]:
     How many labels are positive is a property of the data, and counted.
     """
     params = comparison.parameters(names, "voc2012")
-    for own in params.values():
-        if "expected_positives" in own:
-            own["expected_positives"] = "auto"
+    params = {
+        m: own | dict.fromkeys(own.keys() & {"expected_positives"}, "auto") for m, own in params.items()
+    }
     fields = {"dataset": "folder", "data": DATA} | fields
     return [Experiment(method=m, params=params[m], seed=seed, **fields) for m in names for seed in seeds]
 
