@@ -42,6 +42,7 @@ def test_every_part_runs_at_a_small_size(tmp_path):
         assert first == pytest.approx(second, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_or_takes_too_long_says_so(tmp_path):
     *_, last = gpu.measure("losses", gpu.Work("nonsense", True, [], tmp_path), 100)
     assert "RuntimeError" in last["error"] and "nonsense" in last["error"]
