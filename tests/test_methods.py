@@ -250,7 +250,7 @@ EDITS = [  # file, text, its replacement, the methods whose digest changes
         {"em", "ent_min"},
     ),
     ("losses/negative.py", "weigh(y, weight)", "2 * weigh(y, weight)", {"wan", "iun", "dw"}),
-    ("losses/terms.py", "x^q - 1, of x <= 1", "Another docstring", set()),
+    ("losses/terms.py", "x^q - 1 for x <= 1", "Another docstring", set()),
     ("losses/terms.py", "def power_drop(", "# A comment.\ndef power_drop(", set()),
     ("losses/terms.py", "torch.expm1(q * log_x)", "2 * torch.expm1(q * log_x)", {"gr"}),
     ("losses/robust.py", "return v * torch.lerp(", "return 2 * v * torch.lerp(", {"gr"}),

@@ -1,4 +1,4 @@
-"""What every loss shares: the check at the door, labels as numbers, the reduction, and compilation."""
+"""What all losses share: input checks, labels as numbers, the reduction, and compilation."""
 
 import math
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def prepare(logits: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check_labels(observed: Tensor) -> None:
-    """Raise where a label is not its own sign: a soft label would mean something else in each loss, NaN spoils all."""
+    """Raise ValueError for a label other than 1, 0 or -1: losses read soft labels differently, and NaN spreads."""
     message = (
         "observed must be 1, 0 or -1 (positive, unobserved, verified negative): soft labels and NaN are refused. Pass "
         "soft pseudo-labels to em_apl; integer labels need no check"
@@ -63,37 +63,37 @@ def check_range(low: float, high: float, **values: float) -> None:
 
 
 def toward(z: Tensor, y: Tensor) -> Tensor:
-    """Return the logit of what each label claims: z for a positive, -z for an unobserved label and a negative."""
+    """Return the logit of the value each label is taken to have: z for a positive, -z if unobserved or negative."""
     return z * (2 * y.clamp(min=0) - 1)
 
 
 def weigh(y: Tensor, unobserved: float) -> Tensor:
-    """Return the weight of each label: 1 if confirmed or verified, `unobserved` if not."""
+    """Return the weight of each label: 1 for an observed positive or a verified negative, else `unobserved`."""
     return unobserved + (1 - unobserved) * y.abs()
 
 
 def as_positive(observed: Tensor, positive: Tensor) -> Tensor:
-    """Return `observed` with the unobserved labels of a mask set to 1; an observed label stays what it is."""
+    """Return `observed` with the unobserved labels in a mask set to 1; observed labels do not change."""
     return torch.where(positive & (observed == 0), 1, observed)
 
 
 def reduce(loss: Tensor, reduction: str) -> Tensor:
-    """Return the loss of a batch from that of its entries."""
+    """Return the loss of a batch, reduced from the losses of its entries."""
     if reduction == "none":
         return loss
     if reduction not in REDUCTIONS:
         raise ValueError(f"unknown reduction {reduction!r}: use one of {', '.join(REDUCTIONS)}")
     total = loss.sum()
-    # The gradient of a sum is one number seen N*C times; that of Tensor.mean() is written out N*C times.
+    # The gradient of sum() is one number expanded to (N, C); that of Tensor.mean() is written out N*C times.
     return total / loss.numel() if reduction == "mean" else total
 
 
 def compiled(loss: Callable) -> Callable:
     """Return the same loss with forward and backward pass compiled by torch.compile.
 
-    The first call compiles, and the second with other numbers, such as those of a schedule (seconds each, a C++
-    compiler is needed on a CPU); later numbers do not. Labels are not checked, and there is no second derivative: the
-    loss itself has both.
+    The first call compiles, and so does the second one with other hyperparameters, such as those of a schedule; later
+    values do not. Each compilation takes seconds and, on a CPU, needs a C++ compiler. Unlike the loss itself, the
+    compiled one does not check labels and has no second derivative.
 
     Args:
         loss: a function of this package, such as `gr`.

@@ -1,7 +1,7 @@
-"""Losses that compare the labels of an image or of a class with each other: none of single labels.
+"""Losses that compare the labels of an image or of a class with each other, so that no label has a loss of its own.
 
-With reduction "none", what a comparison costs stands at the entries that it is attributed to, so that their mean is
-the loss; "sum" is N*C times the mean.
+With reduction "none", the cost of a comparison is assigned to the entries that it is attributed to, so that the mean
+over entries is the loss; "sum" is N*C times the mean.
 """
 
 import math
@@ -15,7 +15,7 @@ from spml_core.losses.terms import log_prob
 
 __all__ = ["pr", "pu_mlc", "two_way"]
 
-NOTHING = -1e30  # a logit that no exp() sees; finite, since a gradient through infinity is NaN
+NOTHING = -1e30  # replaces a logit that a maximum must ignore; finite, since infinity has a gradient of NaN
 
 
 def pr(logits: Tensor, observed: Tensor, *, reduction: str = "mean") -> Tensor:
@@ -24,8 +24,8 @@ def pr(logits: Tensor, observed: Tensor, *, reduction: str = "mean") -> Tensor:
     L = sum over the other labels j of the image of max(0, 1 - p + p_j) for an observed positive, 0 for other labels.
     Verified negatives count among the others. Source: Cole et al., CVPR 2021, in their released code. No deviation.
 
-    A probability is never outside [0, 1], so the hinge is never below 0, and the sum is m (1 - p) + sum of p_j of the m
-    others: no pair is ever formed.
+    Probabilities lie in [0, 1], so the hinge is never negative, and the sum over the m other labels is
+    m (1 - p) + sum of p_j. No pair has to be formed.
     """
     z, y = prepare(logits, observed)
     positive = y.clamp(min=0)
@@ -41,11 +41,11 @@ def two_way(
 
     L = mean over classes of softplus(t_neg log sum exp(z / t_neg) + t_pos log sum exp(-z / t_pos)), the first sum over
     the unobserved images of the class, the second over its observed positives; plus the same with images and classes
-    exchanged. The means are over those with an observed positive in the batch; without an unobserved label, a class or
-    image contributes 0. Verified negatives count as unobserved. Source: Kobayashi, CVPR 2023, Eq. 6 to 9.
+    exchanged. The means run over the classes or images with an observed positive in the batch; one without an
+    unobserved label contributes 0. Verified negatives count as unobserved. Source: Kobayashi, CVPR 2023, Eq. 6 to 9.
 
-    There is no division by N*C; with reduction "none", each entry has the share of its class and of its image. None of
-    this deviates from the released code, but for its -100 in place of a label that is left out: here minus infinity.
+    The loss is not divided by N*C; with reduction "none", each entry has the share of its class and of its image. The
+    only deviation: for a label that is left out, the released code puts -100 where this has minus infinity.
 
     Args:
         t_pos, t_neg: > 0, temperatures of observed positives and of the rest.
@@ -61,12 +61,12 @@ def two_way(
 def _by_group(w: Tensor, positive: Tensor, dim: int, t_pos: float, t_neg: float) -> Tensor:
     """Return the shares of the classes (dim -2) or images (dim -1) in the loss, from signed and scaled logits.
 
-    Both sums of a group take one exp of each logit, less the largest one of its own kind: speed is all there is to it.
+    For speed, both sums of a group share one exp of each logit, less the largest logit of its own kind.
     """
     both, fixed = (positive, 1 - positive), w.detach()
     most = [torch.lerp(fixed.new_tensor(NOTHING), fixed, kind).amax(dim, keepdim=True) for kind in both]
     e = torch.exp(w - torch.lerp(most[1], most[0], positive))
-    # A sum has 1 for its largest term; with no term at all it would be 0.
+    # The largest term of a sum is 1. A sum without terms is 0; it is raised to 1, whose logarithm is finite.
     sums = [((e * kind).sum(dim, keepdim=True) + (1 - kind.amax(dim, keepdim=True))).log() for kind in both]
     margin = t_pos * (most[0] + sums[0]) + t_neg * (most[1] + sums[1])
     groups = positive.amax(dim, keepdim=True).sum().clamp(min=1)  # with an observed positive
@@ -87,8 +87,8 @@ def pu_mlc(
     logits of a class are equal, as in a batch of one image, and at least 1e-6.
 
     Args:
-        alpha: > 0, of the temperature. The paper's values: 2 VOC, 1 COCO.
-        gamma: >= 0, of the weight. The paper's values: 0.85 VOC, 0.55 COCO.
+        alpha: > 0, factor of the temperature. The paper's values: 2 VOC, 1 COCO.
+        gamma: >= 0, exponent of the weight. The paper's values: 0.85 VOC, 0.55 COCO.
     """
     z, y = prepare(logits, observed)
     check_range(1e-6, math.inf, alpha=alpha)

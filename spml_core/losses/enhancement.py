@@ -1,4 +1,4 @@
-"""Losses of label enhancement: an encoder says how far each label describes an image, and the classifier follows."""
+"""Losses for label enhancement: an encoder estimates how far each label describes an image; the classifier uses it."""
 
 import torch
 from torch import Tensor
@@ -18,17 +18,18 @@ def smile(
     rate: float | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """SMILE's loss of the classifier: cross-entropy towards a mixture of enhanced labels and its own predictions.
+    """SMILE's classifier loss: cross-entropy with a mixture of enhanced labels and its own predictions as target.
 
     L = w (-t log p - (1 - t) log(1 - p)) with t = mix d + (1 - mix) r, d = sigmoid(enhanced), r = 1 and w = 1 for
     observed positives, r = p and w = rate for unobserved labels. No gradient flows through t. A verified negative has
-    t = 0 and w = 1. Source: SMILE (Xu et al., NeurIPS 2022). Deviation: the target of an observed positive is t too,
-    below 1, as printed; no released value of this form was compared, see `smile_joint`.
+    t = 0 and w = 1. Source: SMILE (Xu et al., NeurIPS 2022). Deviation: as printed, an observed positive also has the
+    target t, which is below 1. No released value of this form was compared; see `smile_joint`.
 
     Args:
         enhanced: (N, C) logits of the description degrees d.
         mix: in [0, 1], share of the enhanced labels in the target.
-        rate: >= 0, weight of an unobserved label; None = 1 / (C - 1), so that all of an image weigh as its positive.
+        rate: >= 0, weight of an unobserved label; None = 1 / (C - 1), so that the unobserved labels of an image
+            together weigh as much as its positive.
     """
     z, y = prepare(logits, observed)
     same_shape("enhanced", enhanced, z)
@@ -50,10 +51,10 @@ def smile_joint(
     log_floor: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """SMILE as released with MIME, of classifier and encoder together.
+    """SMILE as released with MIME: one loss for the classifier and the encoder.
 
     L = theta AN(p) - d log p - (1 - d) log(1 - p) + AN(d) with d = sigmoid(enhanced), AN(x) = -log x for observed
-    positives and -log(1 - x) for all other labels. The gradient reaches the encoder through both terms that hold d.
+    positives and -log(1 - x) for all other labels. The gradient reaches the encoder through both terms that contain d.
     Source: the code released with MIME (Liu et al., ICML 2023). It adds 1e-5 inside the logarithms
     (`log_floor=1e-5`) and two divergences, each times 1e-5: `gaussian_divergence` and `beta_divergence`.
 
@@ -71,7 +72,7 @@ def smile_joint(
 
 
 def beta_divergence(alpha: Tensor, beta: Tensor) -> Tensor:
-    """Mean over all entries of KL(Beta(alpha, beta) to Beta(1, 1)), a scalar: SMILE's regulariser of its encoder.
+    """Return the mean over all entries of KL(Beta(alpha, beta) to Beta(1, 1)), a scalar: SMILE's encoder regulariser.
 
     Deviation: SMILE's released code for tabular data has the wrong sign of log Gamma(alpha + beta) - log Gamma(alpha)
     - log Gamma(beta); this is the true divergence.

@@ -1,4 +1,4 @@
-"""Losses that weigh a label by how sure the model is: Focal, ASL, Focal margin, Hill, and SPLC on top of them."""
+"""Losses that weight a label by the model's confidence: Focal, ASL, Focal margin, Hill, and SPLC on top of them."""
 
 import math
 from collections.abc import Callable
@@ -21,14 +21,14 @@ def focal(
     alpha: float | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Focal loss with unobserved labels assumed negative: easy labels weigh little.
+    """Focal loss with unobserved labels assumed negative: easy labels get little weight.
 
     L = -alpha (1 - p)^gamma log p for observed positives, -(1 - alpha) p^gamma log(1 - p) for all other labels,
     verified negatives included. Source: Lin et al., 2017; Hill Eq. 3; LASD A.2.2. Deviation: none found.
 
     Args:
         gamma: >= 0, focusing; 0 is `an` weighted by alpha.
-        alpha: in [0, 1], balance of positives; EM B.2 takes 0.75. None = no balance, both weights 1 (LASD A.2.2).
+        alpha: in [0, 1], balance of positives; EM B.2 uses 0.75. None = no balance, both weights 1 (LASD A.2.2).
     """
     z, y = prepare(logits, observed)
     check_range(0, math.inf, gamma=gamma)
@@ -48,7 +48,7 @@ def asl(
     margin: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """Asymmetric loss with unobserved labels assumed negative: Focal with its own focusing on either side.
+    """Asymmetric loss with unobserved labels assumed negative: Focal with separate focusing for the two kinds of label.
 
     L = -(1 - p)^gamma_pos log p for observed positives, -p_m^gamma_neg log(1 - p_m) with p_m = max(p - margin, 0) for
     all other labels, verified negatives included. Source: Ridnik et al., 2021; Hill Eq. 4; LASD A.2.2.
@@ -96,11 +96,11 @@ def focal_margin(
     gamma_neg: float | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Focal margin: Focal with the logit of observed positives shifted down, so that semi-hard ones weigh most.
+    """Focal margin: Focal with the logit of observed positives shifted down, so that semi-hard ones get most weight.
 
     L = -(1 - p_m)^gamma log p_m with p_m = sigmoid(z - margin) for observed positives, -p^gamma_neg log(1 - p) for all
     other labels, verified negatives included. Source: Hill Eq. 11 (positives), Eq. 3 (negatives).
-    Deviation: none; the paper does not say which negatives "Focal margin" has in its Table VII, we take those of
+    Deviation: none. The paper does not say which negatives "Focal margin" has in its Table VII; here they are those of
     `fm_splc` in the released code.
 
     Args:
@@ -118,10 +118,10 @@ def focal_margin(
 
 
 def mse(logits: Tensor, observed: Tensor, *, reduction: str = "mean") -> Tensor:
-    """Squared error on all labels but observed positives: the part that Hill weighs.
+    """Squared error on all labels but observed positives: Hill's negative term without its weight.
 
     L = -log p for observed positives, p^2 for all other labels, verified negatives included.
-    Source: Hill III-C and Table VI ("MSE-"). Deviation: the authors released no code of it.
+    Source: Hill III-C and Table VI ("MSE-"). Deviation: the authors released no code for it.
     """
     z, y = prepare(logits, observed)
     return reduce(torch.lerp(squared_error(z), cross_entropy(z), y.clamp(min=0)), reduction)
@@ -140,7 +140,7 @@ def hill(
 
     L = -(1 - p_m)^gamma log p_m with p_m = sigmoid(z - margin) for observed positives, (lam - p) p^2 for all other
     labels, verified negatives included. Source: Hill Eq. 11 (positives), Eq. 5 (negatives).
-    Deviation: none found; GR Table 1 prints -log p for its positives, which is neither (`unified` has it).
+    Deviation: none found. GR Table 1 prints -log p for its positives, which is neither of these (`unified` has it).
 
     Args:
         lam: >= 1.5 keeps the negative term increasing in p on [0, 1]; 1.5 makes its gradient vanish at p = 1.
@@ -162,7 +162,7 @@ def splc(
     correct: bool = True,
     reduction: str = "mean",
 ) -> Tensor:
-    """Self-paced loss correction: a base loss that takes unobserved labels with p > tau for positives.
+    """Self-paced loss correction: a base loss that treats unobserved labels with p > tau as positives.
 
     L = base(p) with those labels set to 1. Source: Hill Eq. 9 (BCE), Eq. 10 and Table VII (other bases).
     Deviation: the authors released `fm_splc` only, which gives corrected labels no margin; here base "focal_margin"
@@ -171,7 +171,7 @@ def splc(
     Args:
         tau: threshold on p, in [0, 1]; 1 corrects nothing.
         base: "bce", "focal", "asl" or "focal_margin", each with the defaults of its function.
-        correct: False for the plain base, as before the first correction.
+        correct: False gives the plain base loss, as before the first correction.
     """
     loss = base_loss(base)
     z, _ = prepare(logits, observed)
@@ -182,7 +182,7 @@ def splc(
 
 
 def base_loss(name: str) -> Callable[..., Tensor]:
-    """The loss that label corrections stand on (Hill Table VII): "bce", "focal", "asl" or "focal_margin"."""
+    """Return the loss that label corrections build on (Hill Table VII): "bce", "focal", "asl" or "focal_margin"."""
     bases = {"bce": an, "focal": focal, "asl": asl, "focal_margin": focal_margin}
     if name not in bases:
         raise ValueError(f"base must be one of {', '.join(bases)}, got {name!r}")
@@ -208,15 +208,15 @@ def fm_splc(
     unobserved labels with p > tau, and for all other labels, verified negatives included, -p^gamma log(1 - p)
     (negative "focal") or (lam - p) p^2 ("hill"). Source: Hill Eq. 10, 11; GR Table 1, Eq. 25.
 
-    Deviations: focal negatives and no margin on corrected labels are the released code's; Eq. 10 leaves the negatives
-    open and shifts corrected labels too. GR Table 1 is `negative="hill", shift_corrected=True`.
+    Deviations: as in the released code, negatives are focal and corrected labels get no margin. Eq. 10 does not specify
+    the negatives and shifts corrected labels too. GR Table 1 is `negative="hill", shift_corrected=True`.
 
     Args:
         tau: threshold on p (without margin), in [0, 1]; 1 corrects nothing.
         margin: m >= 0, shift of the logit.
         gamma: >= 0, focusing.
         negative: "focal" or "hill".
-        lam: >= 1, of negative "hill".
+        lam: >= 1, for negative "hill" only.
         shift_corrected: whether corrected labels are shifted by the margin as well.
         correct: False before the first correction.
     """

@@ -26,10 +26,11 @@ def lasd(
 
     L = L+ for observed positives; for unobserved labels lambda_plus * L+ where p > tau, lambda_minus * L- elsewhere;
     L+ = -(1 - p)^gamma_pos log p, L- = -p^gamma_neg log(1 - p). A verified negative gets L- at weight 1.
-    Source: LASD Eq. 4 to 6. Deviation: Eq. 6 sums over classes, ours is the mean over N*C. No released code is known.
+    Source: LASD Eq. 4 to 6. Deviation: Eq. 6 sums over classes; this is the mean over N*C. No released code is known.
 
     Args:
-        lambda_plus, lambda_minus: >= 0, weights of pseudo-positives and pseudo-negatives; `leverage` gives the second.
+        lambda_plus, lambda_minus: >= 0, weights of pseudo-positives and pseudo-negatives; `leverage` computes the
+            second from the first.
         tau: in [0, 1], threshold on p; 1 makes every unobserved label a negative.
         gamma_pos, gamma_neg: >= 0, focusing.
     """
@@ -45,9 +46,9 @@ def lasd(
 
 
 def leverage(lambda_plus: float, expected_positives: float, num_classes: int) -> float:
-    """lambda_minus = (1 + lambda_plus (k - 1)) / (C - k), which makes LASD consistent (LASD Theorem 5.4).
+    """Return lambda_minus = (1 + lambda_plus (k - 1)) / (C - k), which makes LASD consistent (LASD Theorem 5.4).
 
-    Deviation: the theorem holds for images with k positives each; k is taken as their mean number.
+    Deviation: the theorem holds for images with k positives each; here k is their mean number.
 
     Raises:
         ValueError: k is outside [1, C).
@@ -61,7 +62,7 @@ def leverage(lambda_plus: float, expected_positives: float, num_classes: int) ->
 
 
 def consistency(logits: Tensor) -> Tensor:
-    """Squared distance between the probabilities of each pair of views, the mean over N*C.
+    """Return the squared distances between the probabilities of all pairs of views, summed, as a mean over N*C.
 
     Source: LASD Eq. 7, for three views; it sums over classes. One view gives 0.
 
@@ -72,5 +73,5 @@ def consistency(logits: Tensor) -> Tensor:
         raise ValueError(f"logits must be (views, N, C), got shape {tuple(logits.shape)}")
     num_views, num_images, num_classes = logits.shape
     p = torch.sigmoid(logits if logits.dtype == torch.float64 else logits.float())
-    # V times the squared distances from the mean are the squared distances of all pairs of V views.
+    # V times the summed squared distances from the mean equals the sum over all pairs of V views.
     return (p - p.mean(0)).square().sum() * (num_views / (num_images * num_classes))

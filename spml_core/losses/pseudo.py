@@ -17,7 +17,7 @@ __all__ = ["en", "large_losses", "ll_ct", "ll_r", "pseudo_label"]
 def en(
     logits: Tensor, observed: Tensor, negative: Tensor, *, log_floor: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """Expected negative: cross-entropy on observed positives and pseudo-negatives, nothing on other labels.
+    """Expected negative: cross-entropy on observed positives and pseudo-negatives; other labels are ignored.
 
     L = -log p for observed positives, -log(1 - p) for unobserved labels in `negative`, 0 for the rest.
     Source: GR App. B, Eq. 20. Deviation: no released code was compared.
@@ -40,14 +40,14 @@ def pseudo_label(
     log_floor: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """A base loss on labels completed by a trained model: an unobserved label in `pseudo_positive` is a positive.
+    """A base loss on labels completed by a trained model: unobserved labels in `pseudo_positive` count as positives.
 
     Source: Hill 4.1, after Lee, 2013; Hill Table VII (other bases than `an`).
 
     Args:
         pseudo_positive: (N, C) bool.
         base: "bce" (`an`), "focal", "asl" or "focal_margin", each with the defaults of its function.
-        log_floor: of base "bce"; the others have none.
+        log_floor: for base "bce" only; the others have none.
     """
     loss = base_loss(base)
     same_shape("pseudo_positive", pseudo_positive, logits)
@@ -58,14 +58,14 @@ def pseudo_label(
 
 
 def ll_r(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -> Tensor:
-    """Large Loss, rejection: `an` without the k unobserved labels of the largest loss; their loss is 0.
+    """Large Loss, rejection: `an` without the k unobserved labels with the largest loss; their loss is 0.
 
     The mean runs over all N*C entries, rejected ones included. Source: Kim et al., 2022 (LL-R).
     Deviation: the released code rejects every label tied with the k-th largest loss, and observed positives where a
-    batch has no other label; here exactly k unobserved labels, see `large_losses`.
+    batch has no other label; this rejects exactly k unobserved labels, see `large_losses`.
 
     Args:
-        k: >= 0, how many labels of the batch; the method counts them from its rate.
+        k: >= 0, number of labels of the batch; the method computes it from its rate.
     """
     z, y = prepare(logits, observed)
     kept = 1 - large_losses(logits, observed, k=k).to(z.dtype)
@@ -73,12 +73,12 @@ def ll_r(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -
 
 
 def ll_ct(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -> Tensor:
-    """Large Loss, temporary correction: `an` with the k unobserved labels of the largest loss taken for positives.
+    """Large Loss, temporary correction: `an` with the k unobserved labels with the largest loss treated as positives.
 
     Source: Kim et al., 2022 (LL-Ct). Deviation: exactly k labels, as in `ll_r`.
 
     Args:
-        k: >= 0, how many labels of the batch.
+        k: >= 0, number of labels of the batch.
     """
     return an(logits, as_positive(observed, large_losses(logits, observed, k=k)), reduction=reduction)
 
@@ -86,15 +86,15 @@ def ll_ct(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") 
 def large_losses(logits: Tensor, observed: Tensor, *, k: int) -> Tensor:
     """Return the k unobserved labels whose loss -log(1 - p) is largest, as a mask (N, C).
 
-    Exactly min(k, number of unobserved labels) entries: among equal losses those that come first, row by row. The
-    logits are compared, since the loss grows with the logit and would tie where it rounds to 0. A label whose logit is
-    NaN or minus infinity is never chosen.
+    Exactly min(k, number of unobserved labels) entries are chosen; ties go to the first ones, row by row. Logits are
+    compared instead of losses: the order is the same, but losses that round to 0 would tie. A label whose logit is NaN
+    or minus infinity is never chosen.
 
     Args:
-        k: >= 0, how many.
+        k: >= 0, number of labels.
 
     Raises:
-        ValueError: k is no whole number >= 0.
+        ValueError: k is not a whole number >= 0.
     """
     z, y = prepare(logits, observed)
     if not isinstance(k, int) or k < 0:
@@ -115,10 +115,10 @@ def count_of(share: float, total: int) -> int:
 
 
 def lowest(values: Tensor, count: Tensor) -> Tensor:
-    """Return the mask (N, C) of the `count[c]` lowest values of each column; among equal values the first rows.
+    """Return a mask (N, C) of the `count[c]` lowest values of each column; ties go to the first rows.
 
     Args:
-        values: (N, C); infinite and NaN entries are no candidates.
+        values: (N, C); infinite and NaN entries are never chosen.
         count: (C,) whole numbers, any sign.
     """
     order = torch.where(values.isfinite(), values, torch.inf).argsort(dim=0, stable=True)

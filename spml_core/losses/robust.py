@@ -34,15 +34,16 @@ def gr(
     L2 = (1 - p^q2) / q2, L3 = (1 - (1 - p)^q3) / q3. No gradient flows through k and v. A verified
     negative gets L3 alone. Source: GR Eq. 4, 5, 7, 11, 14.
 
-    Deviations: the released code takes L1 = -log(p + 1e-7), which is `q1=0, log_floor=1e-7`, where the paper says
-    q1 = 0.01; it stops the gradient in v too, where the paper only says so of k (so do we: Eq. 18 tests it).
-    Its mean runs over the batch of N*C entries, the paper's Eq. 4 sums over classes (`reduction="sum"` divided by N).
+    Deviations: the released code uses L1 = -log(p + 1e-7), which is `q1=0, log_floor=1e-7`; the paper says q1 = 0.01.
+    The released code stops the gradient through v too, while the paper says so only of k; this function follows the
+    code (Eq. 18 tests it). The code's mean runs over the N*C entries of the batch; the paper's Eq. 4 sums over classes
+    (`reduction="sum"` divided by N).
 
     Args:
         w, b: slope and offset of the pseudo-label k, any real. w = 0 makes it constant; -b/w is its threshold.
         mu, sigma: centre and width (> 0) of the weight v, on the scale of p.
-            Each of the four may be a tensor that broadcasts to (N, C), and then has a gradient itself.
-        q1, q2, q3: in [0, 1.5] or so, >= 0; 0 is cross-entropy, 1 is mean absolute error.
+            Each of the four may be a tensor that broadcasts to (N, C); it then gets a gradient itself.
+        q1, q2, q3: >= 0, usually up to about 1.5; 0 is cross-entropy, 1 is mean absolute error.
     """
     z, y = prepare(logits, observed)
     for name, value in (("w", w), ("b", b), ("mu", mu), ("sigma", sigma)):
@@ -87,10 +88,10 @@ def unified(
     *,
     reduction: str = "mean",
 ) -> Tensor:
-    """The frame that GR puts around all losses (Eq. 5, Table 1): choose k, v and three terms, have a loss.
+    """GR's frame for all losses (Eq. 5, Table 1): a choice of k, v and three terms gives a loss.
 
     L = l1(z) for observed positives, v (k l2(z) + (1 - k) l3(z)) for unobserved labels, l3(z) for verified negatives.
-    `spml_core.losses.terms` has the terms; a term for "false" is often one for "true" taken at -z.
+    `spml_core.losses.terms` has the terms; the term for a negative is often the one for a positive, evaluated at -z.
 
     Deviation: Table 1 simplifies the losses it lists (Hill's positives, SPLC's negatives and margins); the functions of
     this package follow the authors of each loss.
@@ -109,7 +110,7 @@ def unified(
 
 
 def _frame(y: Tensor, k: Tensor, v: Tensor, l1: Tensor, l2: Tensor, l3: Tensor) -> Tensor:
-    """GR Eq. 5, entry by entry: a known label is an unknown one with k = 1 or 0, v = 1, and l1 for l2."""
+    """Return GR Eq. 5, entry by entry: a known label counts as unobserved with k = 1 or 0, v = 1, and l1 for l2."""
     known, positive = y.abs(), y.clamp(min=0)
     k, v = torch.lerp(k.to(y.dtype), positive, known), torch.lerp(v.to(y.dtype), known, known)
     true = l1 if l1 is l2 else torch.lerp(l2, l1, positive)

@@ -1,4 +1,4 @@
-"""Losses that take unobserved labels for unknown or estimate them, and the regularisers that stand in for them."""
+"""Losses that treat unobserved labels as unknown or estimate them, and regularisers that take their place."""
 
 import math
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def em(
 
 
 def _entropy(z: Tensor, y: Tensor, alpha: float, log_floor: float) -> Tensor:
-    """A label's cross-entropy with itself, or alpha times the negative one of p with itself where it is unknown."""
+    """Return the cross-entropy of known labels, and -alpha times the entropy of p for unobserved labels."""
     known = y.abs()
     target = y.clamp(min=0) + (1 - known) * torch.sigmoid(z)
     return (known - alpha * (1 - known)) * soft_cross_entropy(z, target, log_floor)
@@ -42,10 +42,10 @@ def _entropy(z: Tensor, y: Tensor, alpha: float, log_floor: float) -> Tensor:
 def ent_min(
     logits: Tensor, observed: Tensor, *, alpha: float = 0.01, log_floor: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """Entropy minimisation: unobserved labels shall become certain, one way or the other; the opposite of `em`.
+    """Entropy minimisation: pushes unobserved labels towards certainty, either way; the opposite of `em`.
 
     L = -log p for observed positives, alpha * H(p) for unobserved labels. Source: EM 4.1, B.2 ("EntMin").
-    Deviation: the authors released no code of it; that of EM adds 1e-5 inside logarithms (`log_floor=1e-5`).
+    Deviation: the authors released no code for it; their code of EM adds 1e-5 inside logarithms (`log_floor=1e-5`).
 
     Args:
         alpha: >= 0, strength. The paper's values (EM B.2): 0.01 VOC, 0.9 COCO, 0.4 NUS-WIDE and CUB.
@@ -95,17 +95,17 @@ def epr(
     log_floor: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """Expected positive regularisation: observed positives, and a batch that predicts k positives an image.
+    """Expected positive regularisation: fits observed positives, and a mean of k predicted positives per image.
 
     L = -log p for observed positives, 0 for unobserved labels; weight * R_k (see `expected_positives_penalty`) is added
     to the mean. With reduction "none" every entry carries weight * R_k, so that their mean is the loss; "sum" is N*C
     times the mean. Source: Cole Eq. 6, 7; LASD A.2.2.
 
-    Deviations: the released code takes the mean over N*C for the first part, where LASD's appendix sums over classes.
+    Deviations: the released code takes the mean over N*C for the first part, while LASD's appendix sums over classes.
     It adds 1e-5 inside the logarithm (`log_floor=1e-5`).
 
     Args:
-        expected_positives: k in (0, C], mean number of true labels an image has; no default, it belongs to the data.
+        expected_positives: k in (0, C], mean number of true labels per image; no default, since it depends on the data.
         weight: >= 0, lambda of the regulariser, 1 in the released code.
     """
     z, y = prepare(logits, observed)
@@ -115,9 +115,9 @@ def epr(
 
 
 def expected_positives_penalty(logits: Tensor, expected_positives: float | None) -> Tensor:
-    """R_k = ((mean over images of sum over classes of p) - k)^2 / C^2, a scalar (Cole Eq. 6; LASD A.2.2).
+    """Return R_k = ((mean over images of sum over classes of p) - k)^2 / C^2, a scalar (Cole Eq. 6; LASD A.2.2).
 
-    It looks at a batch as a whole, so a batch of one image is held to k by itself.
+    The mean is that of the batch, so a batch of one image is held to k by itself.
 
     Raises:
         ValueError: k is missing, or not in (0, C].
@@ -140,25 +140,26 @@ def role(
 ) -> Tensor:
     """Regularised online label estimation, the mean over N*C.
 
-    L = (L'(p | q) + L'(q | p)) / 2 with p of the classifier, q of the estimates and
-    L'(p | q) = mean of [-log p where observed positive] + mean of -(q log p + (1 - q) log(1 - p)) + R(p); the condition
-    carries no gradient. R(p) = ((mean over images of sum_c p - k) / C)^2 keeps the number of positives near k.
-    Source: Cole et al., 2021; LASD A.2.2.
+    L = (L'(p | q) + L'(q | p)) / 2 with p from the classifier, q from the estimates and
+    L'(p | q) = mean of [-log p where observed positive] + mean of -(q log p + (1 - q) log(1 - p)) + R(p). No gradient
+    flows through what follows the bar. R(p) = ((mean over images of sum_c p - k) / C)^2 keeps the number of positives
+    near k. Source: Cole et al., 2021; LASD A.2.2.
 
-    Deviations: LASD's L' sums over classes where the released code averages (so do we), and leaves R alone. A verified
-    negative, which Cole et al. do not have, costs -log(1 - p) - log(1 - q), without a cross term. The released code
-    adds 1e-5 inside the logarithms (`log_floor=1e-5`).
+    Deviations: LASD's L' sums over classes, and leaves R as it is; the released code averages, as does this function. A
+    verified negative, which Cole et al. do not have, costs -log(1 - p) - log(1 - q), without a cross term. The released
+    code adds 1e-5 inside the logarithms (`log_floor=1e-5`).
 
     Args:
         estimates: (N, C) logits of the label estimates of these images.
-        expected_positives: k in (0, C], true positives an image; `expected_positives_penalty` is R.
+        expected_positives: k in (0, C], true positives per image; `expected_positives_penalty` is R.
     """
     z, y = prepare(logits, observed)
     same_shape("estimates", estimates, z)
     estimates = estimates.to(z.dtype)
     positive, known = y.clamp(min=0), y.abs()
     p, q = torch.sigmoid(z), torch.sigmoid(estimates)
-    # A known label has two terms, which share their logarithms: both its own, or one of them the cross term.
+    # A known label has two terms, which share their logarithms: of a verified negative both are its own, of a positive
+    # one is the cross term.
     own = known * (1 - positive / 2)
     toward_q, toward_p = (torch.lerp(other.detach(), positive, own) for other in (q, p))
     entropies = soft_cross_entropy(z, toward_q, log_floor) + soft_cross_entropy(
@@ -169,7 +170,7 @@ def role(
 
 
 def gaussian_divergence(mu: Tensor, std: Tensor) -> Tensor:
-    """Mean over all entries of KL(N(mu, std) to N(0, 1)) = (mu^2 + std^2 - 1) / 2 - log std, a scalar.
+    """Return the mean over all entries of KL(N(mu, std) to N(0, 1)) = (mu^2 + std^2 - 1) / 2 - log std, a scalar.
 
     MIME's regulariser of its latent variables, added to `an`.
     """
@@ -178,7 +179,7 @@ def gaussian_divergence(mu: Tensor, std: Tensor) -> Tensor:
 
 
 def lp_norm(parameters: Iterable[Tensor], p: int) -> Tensor:
-    """Sum of |theta|^p over all given tensors, a scalar: the l1 or (squared) l2 regulariser of EM 4.1, B.2.
+    """Return the sum of |theta|^p over all given tensors, a scalar: the l1 or (squared) l2 regulariser of EM 4.1, B.2.
 
     Raises:
         ValueError: p is neither 1 nor 2, or there are no tensors.
