@@ -495,8 +495,8 @@ def test_parameters_of_one_method_among_several():
     [
         ("expected_positives", "method 'an' has no such parameter.*-p role.expected_positives 2"),
         ("em.alpha", "'em' is none of the methods to train, an, role"),
-        ("role.alfa", "method 'role' has no parameter alfa. It has: .*expected_positives"),
-        ("alfa", "has no parameter alfa"),
+        ("role.alfa", "method 'role' has no hyperparameter alfa. It has: .*expected_positives"),
+        ("alfa", "has no hyperparameter alfa"),
     ],
 )
 def test_parameters_that_a_method_does_not_have(option, text):

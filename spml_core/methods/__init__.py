@@ -1,12 +1,12 @@
-"""The registry of methods: a loss plus whatever it needs over time (schedules, pseudo-labels, label estimates).
+"""Methods: a loss plus whatever it needs over time (schedules, pseudo-labels, label estimates).
 
     method = build("gr", num_classes=20, num_examples=4574, b=(-2, -8))
     value = method(logits, observed, Step(epoch=1, num_epochs=8, index=index))
 
 A method is an `nn.Module`: its parameters join the optimizer, its buffers follow `.to(device)`, its state is saved in
 the checkpoint. To add one, decorate a class with `@register("name")`; `build`, the command line, the notebooks and the
-loss lab find it there, and ask the class for all that is particular to it: `base.Method` lists what a class may say.
-The keyword arguments of its loss are its hyperparameters, their defaults are what runs.
+loss lab find it there, and read everything specific to it from the class: `base.Method` lists what a class may define.
+The keyword arguments of its loss are its hyperparameters, with their defaults.
 """
 
 from spml_core.methods import (

@@ -1,4 +1,4 @@
-"""The clock, the base classes of all methods, and what hyperparameters beyond those of a loss may be."""
+"""The clock, the base classes of all methods, and the types of hyperparameters beyond those of a loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from spml_core.methods.display import USUAL, Options, Slider, derived
 
-# Attributes and methods of a class that change nothing in a training: no part of the identity of its runs.
+# Attributes and methods of a class that do not affect training, so they are not part of the identity of its runs.
 SHOWN = frozenset({
     "label", "color", "line", "whole", "requires", "presets", "equation", "remark", "no_curve", "clocked", "batchwise",
     "controls", "control", "applicable",
@@ -24,7 +24,7 @@ SHOWN = frozenset({
 
 @dataclass(frozen=True)
 class Step:
-    """Where training stands. `epoch` counts from 1 to `num_epochs`; `index`: (N,) rows of the training set, or None."""
+    """The current step. `epoch` counts from 1 to `num_epochs`; `index`: (N,) rows of the training set, or None."""
 
     epoch: int
     num_epochs: int
@@ -36,32 +36,33 @@ class Step:
 
 
 class Method(nn.Module):
-    """Base of all methods: `method(logits, observed, step)` is a scalar, the mean over N*C.
+    """Base class of all methods: `method(logits, observed, step)` returns a scalar, the mean over N*C.
 
     Its hyperparameters are the keyword arguments of its `loss` that have a default, those of its `__init__`, and `own`;
-    each of them is stated in one of the three.
+    each is defined in one of these three places.
 
     Attributes:
         hyperparameters: their effective values, as JSON.
         loss: pure function of logits and observed labels.
-        supplied: keyword arguments of `loss` that the method gives itself.
-        own: further hyperparameters: a default, or a `Number`, `Pair` or `OneOf`, which say what is allowed.
-        observes: (num_pos, num_neg) labels an image shows to this method when an experiment does not say otherwise;
-            -1 = all. Oracles observe more than one positive, so no truth reaches a loss by another way.
-        head: of the model that the method needs, one of `models.HEADS`; without it, whatever the experiment says.
+        supplied: keyword arguments of `loss` that the method passes itself.
+        own: further hyperparameters: each a default, or a `Number`, `Pair` or `OneOf`, which says what is allowed.
+        observes: (num_pos, num_neg) labels that this method sees of each image unless an experiment says otherwise;
+            -1 = all. Oracles observe more than one positive, so the truth reaches a loss only as observed labels.
+        head: of the model, one of `models.HEADS`, if the method needs a certain one; else the experiment chooses.
         views: how many views of each image the method compares; above 1, logits are (views, N, C), the original first.
 
-    What it is shown with (`SHOWN`):
-        label, color, line: in figures and tables. Given to those that have none when they are registered.
-        whole: False for a part or a variant of a published method, which is no row of a benchmark.
-        requires: hyperparameters that must be given, since they say something of the data.
+    For display only (`SHOWN`):
+        label, color, line: in figures and tables. A class without them gets them when it is registered.
+        whole: False for a part or a variant of a published method, which is left out of benchmarks.
+        requires: hyperparameters that must be given, since they depend on the data.
         presets: published hyperparameters, `display.published`.
-        controls: by hyperparameter, a `Slider` or `Options` of the loss lab; None for one that bends no curve. Where
-            nothing is said, it is the usual one of that name, or follows from the default in a loss of one's own.
-        no_curve: why the loss is none of single labels; "" if it is.
-        clocked: whether the curve of a label moves with the epoch; batchwise: whether with the labels around it.
+        controls: by hyperparameter, a `Slider` or `Options` of the loss lab; None for one that changes no curve. A
+            hyperparameter without an entry gets the usual control of its name; in a loss of your own, one derived from
+            its default.
+        no_curve: why the loss of a single label cannot be drawn; "" if it can.
+        clocked: whether the curve of a label changes with the epoch; batchwise: whether with the labels around it.
 
-    The hooks below `forward` are what a trainer has to ask; each does nothing by default.
+    The hooks below `forward` are for the trainer to call; each does nothing by default.
     """
 
     name = "(not registered)"
@@ -87,7 +88,7 @@ class Method(nn.Module):
                 self.hyperparameters[name] = allowed.check(name, self.hyperparameters[name])
 
     def __call__(self, logits: Tensor, observed: Tensor, step: Step) -> Tensor:
-        """Return `forward`, after a look at the shapes."""
+        """Check the shapes and return `forward`."""
         shapes = [tuple(getattr(labels, "shape", ())) for labels in (logits, observed)]
         if shapes[0] and shapes[0][-1] != self.num_classes:
             raise ValueError(
@@ -111,10 +112,10 @@ class Method(nn.Module):
         return {k: self.hyperparameters[k] for k in keywords(self.loss) if k in self.hyperparameters}
 
     def label_loss(self, step: Step) -> Callable[..., Tensor]:
-        """Return `f(logits, observed, reduction=...)`, the loss label by label at this moment.
+        """Return `f(logits, observed, reduction=...)`, the loss of each label at this step.
 
-        Methods that decide on labels by what they have seen need a call with the same batch first. Regularisers of the
-        model's weights and of other views are no part of it.
+        Methods that decide on labels from what they have seen must be called with the same batch first. Regularisers of
+        the model's weights and of other views are not included.
         """
         if self.loss is None:
             raise NotImplementedError(f"method {self.name!r} has neither a loss nor a `forward` of its own")
@@ -125,15 +126,15 @@ class Method(nn.Module):
 
     @classmethod
     def has_label_loss(cls) -> bool:
-        """Return whether `label_loss` says what `forward` computes: not if only `forward` was replaced."""
+        """Return whether `label_loss` describes what `forward` computes: False if only `forward` was overridden."""
         last = next(kind for kind in cls.__mro__ if {"forward", "label_loss"} & vars(kind).keys())
         return cls.loss is not None if last is Method else "label_loss" in vars(last)
 
     def check(self, num_epochs: int) -> None:
-        """Raise ValueError if the method cannot do its work in this many epochs; called before any work."""
+        """Raise ValueError if the method cannot work with this number of epochs; called before any training."""
 
     def start(self, model: nn.Module, observed: Tensor) -> None:
-        """See the model and the observed labels (num_examples, C) once, before the first step of a new training."""
+        """Receive the model and the observed labels (num_examples, C), once, before the first step of a new run."""
 
     def param_groups(self, lr: float) -> list[dict]:
         """Return the method's parameters for the model's optimizer, whose learning rate is `lr`."""
@@ -141,30 +142,30 @@ class Method(nn.Module):
         return [{"params": parameters}] if parameters else []
 
     def own_optimizer(self, lr: float) -> torch.optim.Optimizer | None:
-        """Return an optimizer of its own, for parameters that `param_groups` does not name."""
+        """Return a separate optimizer for parameters that `param_groups` leaves out, or None."""
 
     def restart_epoch(self, num_epochs: int) -> int:
-        """Return the epoch before which the model goes back to its initial weights, 0 = never.
+        """Return the epoch before which the model is reset to its initial weights, 0 = never.
 
-        The best epoch is no earlier one.
+        The best epoch is this one or a later one.
         """
         return 0
 
     def equation(self, step: Step) -> dict[str, str]:
-        """Return LaTeX of the loss of one label, with the numbers in force at a step.
+        """Return the loss of one label in LaTeX, with the numbers in force at a step.
 
-        By what stands on the left of it, "observed", "missing", and symbols that these use. Empty where nobody has
-        written it.
+        The keys are the left-hand sides: "observed", "missing", and the symbols that these use. Empty for a method
+        without an equation.
         """
         return {}
 
     def remark(self, step: Step) -> str:
-        """Return why the numbers of the equation are what they are; "" where there is nothing to say."""
+        """Return a note that explains the numbers in the equation, or ""."""
         return ""
 
     @classmethod
     def control(cls, name: str) -> Slider | Options | None:
-        """Return the control of a hyperparameter; None for one without."""
+        """Return the control of a hyperparameter, or None."""
         for kind in cls.__mro__:
             if name in vars(kind).get("controls", {}):
                 return kind.controls[name]
@@ -175,26 +176,26 @@ class Method(nn.Module):
 
     @classmethod
     def applicable(cls, values: dict) -> list[str]:
-        """Return those hyperparameters that matter beside the values of the others."""
+        """Return the hyperparameters that have an effect, given the values of the others."""
         return [*values]
 
 
 class LossMethod(Method):
-    """A method that is nothing but a loss; the loss's keyword arguments are its hyperparameters."""
+    """A method that consists of a loss only; the loss's keyword arguments are its hyperparameters."""
 
 
 class Auxiliary(Method):
-    """A method whose loss takes in what the head of the model computes beside the logits, by its `auxiliary()`."""
+    """A method whose loss also uses what the model's head computes beside the logits, from the head's `auxiliary()`."""
 
     def __init__(self, num_classes, num_examples=None, **hyperparameters):
         super().__init__(num_classes, num_examples, **hyperparameters)
-        self._heads = ()  # a tuple, so that the model does not become a part of this module
+        self._heads = ()  # a tuple, so that the heads are not registered as submodules
 
     def start(self, model, observed):
         self._heads = tuple(part for part in model.modules() if hasattr(part, "auxiliary"))
 
     def auxiliary(self):
-        """Return what the head computed of the last training batch; None of another head, or before any batch."""
+        """Return what the head computed for the last training batch; None with another head or before any batch."""
         return next((head.auxiliary() for head in self._heads), None)
 
 
@@ -206,7 +207,7 @@ def keywords(function: Callable | None) -> dict:
 
 @dataclass(frozen=True)
 class Number:
-    """A number between `low` and `high`, a whole one if the default is; `ends` says which ends belong to the range."""
+    """A number between `low` and `high`, whole if the default is; `ends` says which ends belong to the range."""
 
     default: float
     low: float = -math.inf

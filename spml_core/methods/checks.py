@@ -1,4 +1,4 @@
-"""What every loss must stand, asked of any: a registered method, or a function of logits and observed labels.
+"""Checks that every loss must pass, be it a registered method or a function of logits and observed labels.
 
 for finding in check(losses.gr, ...):
     print(finding.check, finding.passed, finding.found)
@@ -22,14 +22,14 @@ from spml_core.losses.common import REDUCTIONS
 from spml_core.methods.base import Method, Step
 from spml_core.methods.registry import get
 
-EPOCHS, SEEN = 10, (1, 5, 9, 10)  # of a training: how many, and those in which a method sees the batch
+EPOCHS, SEEN = 10, (1, 5, 9, 10)  # number of epochs, and those in which a method sees the batch
 SLOWEST, SHAPE = 8, (1024, 567)  # times BCE, on a large Open Images batch
 SIZES = (0, 1e-4, 17, 18, 20, 40, 80, 90, 104, 110, 120, 1e3, 1e4)
 NEAR = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 
 
 class Finding(NamedTuple):
-    """The result of one check: its name, whether it passed, and what was seen."""
+    """The result of one check: its name, whether it passed, and what was found."""
 
     check: str
     passed: bool
@@ -37,14 +37,14 @@ class Finding(NamedTuple):
 
 
 class Failed(Exception):
-    """A check did not pass; says what was seen."""
+    """Raised when a check does not pass; the message says what was found."""
 
 
 def check(loss: str | Callable[..., Tensor], only: Iterable[str] | None = None) -> list[Finding]:
     """Return what each check found.
 
     Args:
-        loss: a registered name; or `loss(logits, observed, reduction="mean")`, as those of `spml_core.losses`.
+        loss: a registered name; or `loss(logits, observed, reduction="mean")`, like those of `spml_core.losses`.
         only: names of `CHECKS`; None = all.
     """
     subject = Subject(loss)
@@ -56,14 +56,14 @@ def _finding(name: str, subject: Subject) -> Finding:
         return Finding(name, True, CHECKS[name](subject) or "")
     except Failed as failure:
         return Finding(name, False, str(failure))
-    except Exception as error:  # anybody's loss may raise anything
+    except Exception as error:  # a loss under test may raise anything
         return Finding(name, False, f"{type(error).__name__}: {error}".split("\n")[0])
 
 
 class Subject:
-    """A method in its last epoch, once it has seen the same batch in earlier ones; a function is a method without more.
+    """A method in its last epoch, after seeing the same batch in earlier ones; a function becomes a plain method.
 
-    Of two views, the second has logits of half the size. Hyperparameters that it requires are 1.5.
+    If it compares views, all but the first have logits of half the size. Required hyperparameters are set to 1.5.
     """
 
     def __init__(self, loss: str | Callable[..., Tensor]):
@@ -75,7 +75,7 @@ class Subject:
         """Return the method as a function of logits, observed labels and, by keyword, the reduction.
 
         Args:
-            images, classes: the order in which the batch has them; the state of the method follows.
+            images, classes: their order in the batch; the state of the method is put into the same order.
         """
         device = logits.device
         num, width = observed.shape
@@ -116,7 +116,7 @@ class _Last(NamedTuple):
 
 
 def _batch(num_images=6, num_classes=5, dtype=torch.float64) -> tuple[Tensor, Tensor]:
-    """Return logits of a usual size; labels with one or two positives an image, and a few verified negatives."""
+    """Return logits of typical size, and labels with one or two positives per image and a few verified negatives."""
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(num_images, num_classes, generator=generator, dtype=torch.float64)
     place = (2 * torch.arange(num_images)[:, None] + torch.arange(num_classes)) % 7
@@ -128,7 +128,7 @@ def _value_and_grad(subject, logits: Tensor, observed: Tensor, **order) -> tuple
     logits = logits.detach().clone().requires_grad_()
     value = subject.ready(logits.detach(), observed, **order)(logits, observed)
     if not value.requires_grad:
-        raise Failed("the loss is cut off from the logits: it has no gradient")
+        raise Failed("the loss has no gradient with respect to the logits: is it computed without autograd?")
     (grad,) = torch.autograd.grad(value.float().mean() if value.ndim else value, logits)
     return value.detach(), grad
 
@@ -148,7 +148,7 @@ def _finite(subject, logits: Tensor, observed: Tensor) -> None:
 
 
 def _near(what: str, got: Tensor, expected: Tensor, rtol: float, atol: float) -> float:
-    """Return the largest difference. Raises Failed where one is above `atol` + `rtol` times the expected value."""
+    """Return the largest difference. Raises Failed if one exceeds `atol` + `rtol` times the expected value."""
     difference = (got.double() - expected.double()).abs()
     if not (difference <= atol + rtol * expected.double().abs()).all():
         raise Failed(f"{what}: off by up to {difference.max():.2g}")
@@ -179,7 +179,7 @@ def _half_precision(subject) -> str:
 
 
 def _odd_batches() -> dict[str, list[tuple[Tensor, Tensor]]]:
-    """Return, by the name of a check, the batches for which a loss is finite."""
+    """Return the batches on which a loss must be finite, by the name of the check."""
     logits, observed = _batch()
     many, theirs = _batch(12, 8)
     return {
@@ -214,9 +214,9 @@ def _repeated_call(subject) -> None:
     before = logits.clone(), observed.clone()
     first, again = (_value_and_grad(subject, logits, observed) for _ in range(2))
     if not all(torch.equal(a, b) for a, b in zip(first, again, strict=True)):
-        raise Failed("the same batch has another value or gradient the second time")
+        raise Failed("the same batch gives a different value or gradient the second time")
     if not all(torch.equal(a, b) for a, b in zip(before, (logits, observed), strict=True)):
-        raise Failed("it changes the logits or labels that it is given")
+        raise Failed("it modifies the logits or labels passed to it")
 
 
 def _reduction(subject) -> str:
@@ -229,7 +229,7 @@ def _reduction(subject) -> str:
         if not subject.named:
             raise Failed(f"has no argument reduction, one of {', '.join(REDUCTIONS)}")
         return "a scalar; no label-by-label form"
-    # A method may change its state at each call: each starts from the same.
+    # A method may change its state at each call, so each call gets a copy of the same state.
     mean, total, none = (copy.deepcopy(loss)(logits, observed, reduction=r) for r in REDUCTIONS)
     if none.shape != logits.shape:
         raise Failed(f'reduction="none" has shape {tuple(none.shape)}, not {tuple(logits.shape)}')
@@ -241,11 +241,11 @@ def _reduction(subject) -> str:
         loss(logits, observed, reduction="average")
     except ValueError:
         return "mean, sum and none agree"
-    raise Failed('reduction="average" is no error')
+    raise Failed('reduction="average" does not raise ValueError')
 
 
 class _Held(TorchFunctionMode):
-    """Repeats what a first pass computed without gradient, so that finite differences see what autograd sees."""
+    """Replays what a first pass computed without gradient, so that finite differences see what autograd sees."""
 
     STOPS = ("detach", "item", "tolist", "__float__", "__bool__")
 
@@ -267,7 +267,7 @@ class _Held(TorchFunctionMode):
 
 
 def _finite_differences(subject, step=1e-6) -> str:
-    """Compare the gradient with central differences, in which what carries no gradient stays what it was."""
+    """Compare the gradient with central differences in which everything without gradient is held fixed."""
     logits, observed = _batch()
     loss = subject.ready(logits, observed)
     held = _Held()
@@ -317,7 +317,7 @@ def _speed(subject) -> str:
         return clock() - start
 
     pairs = [(seconds(loss, observed), seconds(binary_cross_entropy_with_logits, claimed)) for _ in range(8)]
-    mine, its = map(min, zip(*pairs, strict=True))  # other programs only ever add
+    mine, its = map(min, zip(*pairs, strict=True))  # other programs can only add time
     times = mine / its / subject.cls.views
     found = f"{times:.1f} times BCE at {SHAPE[0]} x {SHAPE[1]}"
     if times > SLOWEST:

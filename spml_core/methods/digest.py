@@ -1,4 +1,4 @@
-"""Which code a method consists of: a part of the identity of its runs."""
+"""A digest of the code of a method, which is part of the identity of its runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PARSING = threading.Lock()  # CPython 3.11's parser fails when threads build sy
 def source_digest(name: str) -> str:
     """Return the SHA-256 of the code a method consists of: its class, the losses it calls, and what these call.
 
-    Comments, docstrings and what is for show (`SHOWN`) do not count. Part of a run's identity, so that editing a loss
-    retrains the runs of that loss and of no other.
+    Comments, docstrings and display attributes (`SHOWN`) do not count. The digest is part of a run's identity, so that
+    editing a loss retrains the runs of that loss and no others.
     """
     seen: dict[str, str] = {}
     queue = [cls for cls in get(name).__mro__ if issubclass(cls, Method)]
@@ -31,7 +31,7 @@ def source_digest(name: str) -> str:
             continue
         with _PARSING:
             seen[key], names = _code(item)
-        # Both, since a name may be a function in the one and a module in the other.
+        # Both, since a name may be a function in one and a module in the other.
         scopes = (vars(inspect.getmodule(item)), vars(losses))
         found = [scope.get(name) for name in names for scope in scopes]
         queue += [f for f in found if inspect.isfunction(f) and _counts(f, item)]
@@ -42,9 +42,9 @@ def _counts(function, caller) -> bool:
     return function.__module__.startswith(losses.__name__) or function.__module__ == caller.__module__
 
 
-@cache  # a function that was changed is another one
+@cache  # a changed function is a new object
 def _code(item) -> tuple[str, frozenset[str]]:
-    """Return the code of a class or function without what does not count, and the names in it."""
+    """Return the code of a class or function, without the parts that do not count, and the names in it."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(item)))
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
@@ -56,7 +56,7 @@ def _code(item) -> tuple[str, frozenset[str]]:
 
 
 def _is_shown(node: ast.stmt) -> bool:
-    """Return whether a statement of a class is about nothing but how the method is shown."""
+    """Return whether a statement of a class concerns only how the method is shown."""
     if isinstance(node, ast.FunctionDef):
         return node.name in SHOWN
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]

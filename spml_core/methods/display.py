@@ -1,4 +1,4 @@
-"""What a method is shown with: colour and line in figures, controls in the loss lab, its published numbers."""
+"""How a method is shown: its colour and line in figures, its controls in the loss lab, its published values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINES = ("-", "--", ":", "-.", (0, (3, 1, 1, 1, 1, 1)))
 
 
 def free_look(name: str, taken: Iterable[tuple]) -> tuple:
-    """Return a (colour, line) for a method without one: of those not taken, always the same for the same name."""
+    """Return an unused (colour, line) for a method without one, always the same for the same name."""
     looks, start, taken = [(c, line) for line in LINES for c in COLORS], zlib.crc32(name.encode()), set(taken)
     turned = [looks[(start + n) % len(looks)] for n in range(len(looks))]
     return next((look for look in turned if look not in taken), turned[0])
@@ -30,7 +30,7 @@ def look_order(method) -> tuple[int, int]:
 
 
 class Slider(NamedTuple):
-    """A number between two ends, in steps; `value` is where it begins if the hyperparameter has no default."""
+    """A number between two ends, in steps; `value` is the initial one if the hyperparameter has no default."""
 
     words: str
     low: float
@@ -40,7 +40,7 @@ class Slider(NamedTuple):
 
 
 class Options(NamedTuple):
-    """A list to choose from: values, or (what is shown, value) pairs. Without any, a text to write."""
+    """A list to choose from: values, or (what is shown, value) pairs. Without any, a text field."""
 
     words: str
     options: tuple = ()
@@ -63,8 +63,8 @@ USUAL = {  # of the papers' losses, by hyperparameter
     "lam": Slider("λ of Hill", 1, 3, 0.01),
     "alpha": Slider("strength α of the entropy", 0, 2, 0.01),
     "smoothing": Slider("smoothing", 0, 1, 0.01),
-    "expected_positives": Slider("positives an image k", 1, 9, 0.1, value=1.5),  # of digits
-    "delta": Slider("share δ an epoch", 0, 0.1, 0.001),
+    "expected_positives": Slider("positives per image k", 1, 9, 0.1, value=1.5),  # of digits
+    "delta": Slider("share δ per epoch", 0, 0.1, 0.001),
     "warmup": Slider("warm-up epochs", 1, 9, 1),
     "log_floor": Options(
         "logarithms", (("exact", 0.0), ("+ 1e-7, as published", 1e-7), ("+ 1e-5, as published", 1e-5))
@@ -74,7 +74,7 @@ USUAL = {  # of the papers' losses, by hyperparameter
 
 
 def derived(name: str, default, required: bool = False) -> Slider | Options | None:
-    """Return a control for a hyperparameter that nobody has described, from its default; None where there is none."""
+    """Return a control derived from the default of a hyperparameter; None if the default allows none."""
     if isinstance(default, bool):
         return Options(name, (("yes", True), ("no", False)))
     if isinstance(default, str):
@@ -94,9 +94,9 @@ DATASETS = ("voc2012", "coco2014", "nuswide", "cub200")
 
 @dataclass(frozen=True)
 class Published:
-    """The values a paper gives for a method: `params` by data set, with the `source` they are from.
+    """The values that a paper gives for a method: `params` by data set, and their `source`.
 
-    `training` holds, by data set, what the same source says of epochs, batch size and learning rate.
+    `training` holds, by data set, the epochs, batch size and learning rate that the same source gives.
     """
 
     source: str
@@ -109,7 +109,7 @@ def published(source: str, training: dict | None = None, **params) -> Published:
 
     Args:
         source: paper and table.
-        training: epochs, batch size, learning rate; ten epochs, as EM, LASD and Cole et al. train, if not given.
+        training: epochs, batch size, learning rate; None = ten epochs, as in EM, LASD and Cole et al.
         params: hyperparameters. A list has a value for each of `DATASETS`, None for one that the source leaves out;
             anything else holds for all of them.
     """

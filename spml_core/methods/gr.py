@@ -22,14 +22,14 @@ class GR(Method):
     start values with the end values of VOC (GR Table 6); `spml_core.losses.gr` states the deviations of the loss.
 
     Args:
-        q3: a number as published, or a (start, end) pair that moves by epoch / num_epochs: a robust loss that varies
-            during training is what the paper leaves for later (its first limitation).
+        q3: a number as published, or a (start, end) pair that moves by epoch / num_epochs: the paper leaves a robust
+            loss that varies during training to future work (its first limitation).
         schedule: "paper" moves all four by epoch / num_epochs (GR Eq. 9, 10, 12, 13). "code", the default because it
             made the published tables, moves w and b by (epoch - 1) / num_epochs, so that they never reach their end
             values, and mu and sigma by epoch / num_epochs.
-        b0: start of b, in place of b's own: a number, or "prior" = logit((k - 1) / (C - 1)), so that the pseudo-label
-            starts as the share of false negatives among unobserved labels (GR Remark 1); None = b's own.
-        expected_positives: k in (1, C), true positives an image; for "prior" only.
+        b0: start of b, instead of the start in `b`: a number, or "prior" = logit((k - 1) / (C - 1)), so that the
+            pseudo-label starts as the share of false negatives among unobserved labels (GR Remark 1); None = as in `b`.
+        expected_positives: k in (1, C), true positives per image; for "prior" only.
     """
 
     loss = staticmethod(losses.gr)
@@ -107,6 +107,6 @@ class GR(Method):
             return ""
         epoch, epochs = step.epoch, step.num_epochs
         return (
-            f"By the schedule “code”, w and b are at {epoch - 1}/{epochs} of their way from start to end, and stop "
-            f"one epoch short of the end; μ and σ are at {epoch}/{epochs}, as are all four by “paper”."
+            f"With the schedule “code”, w and b are at {epoch - 1}/{epochs} of the way from start to end, and stop "
+            f"one epoch short of the end; μ and σ are at {epoch}/{epochs}, as all four are with “paper”."
         )

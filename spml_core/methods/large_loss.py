@@ -1,4 +1,4 @@
-"""Large Loss: reject or correct the unobserved labels of the largest loss."""
+"""Large Loss: reject or correct the unobserved labels with the largest loss."""
 
 from functools import partial
 from typing import ClassVar
@@ -30,10 +30,11 @@ class _Growing(Method):
 
 @register("ll_r")
 class LLR(_Growing):
-    """Large Loss, rejection: the unobserved labels of the largest loss are ignored (Kim et al., CVPR 2022).
+    """Large Loss, rejection: the unobserved labels with the largest loss are ignored (Kim et al., CVPR 2022).
 
-    `spml_core.losses.ll_r` with k = ceil(N C (epoch - 1) delta) labels of each batch: none in the first epoch, delta
-    more in each later one; exactly k of the unobserved labels, ties by position, all of them where there are fewer.
+    `spml_core.losses.ll_r` with k = ceil(N C (epoch - 1) delta) labels of each batch: none in the first epoch, a share
+    of delta more in each later one. Exactly k unobserved labels are chosen, or all if there are fewer; ties are broken
+    by position.
 
     Args:
         delta: in [0, 1], share of all labels that each epoch adds. Published: 0.005.
@@ -51,7 +52,7 @@ class LLR(_Growing):
 
 @register("ll_ct")
 class LLCt(_Growing):
-    """Large Loss, temporary correction: the unobserved labels of the largest loss count as positive in this step.
+    """Large Loss, temporary correction: the unobserved labels with the largest loss count as positive in this step.
 
     `spml_core.losses.ll_ct` with k = ceil(N C (epoch - 1) delta), as in `ll_r` (Kim et al., CVPR 2022).
 
@@ -71,18 +72,18 @@ class LLCt(_Growing):
 
 @register("ll_cp")
 class LLCp(Memory):
-    """Large Loss, permanent correction: the unobserved labels of the largest loss become positive for good.
+    """Large Loss, permanent correction: the unobserved labels with the largest loss become positive for good.
 
-    From the second epoch on, k = ceil(N C delta) labels of each batch become positive, at once and for all later steps;
-    they are chosen among the unobserved labels that are not corrected yet (Kim et al., CVPR 2022).
+    From the second epoch on, k = ceil(N C delta) labels of each batch become positive, at once and for all later steps.
+    They are chosen among the unobserved labels that are not corrected yet (Kim et al., CVPR 2022).
 
     `corrected`: buffer (num_examples, C) bool.
 
     Args:
         delta: in [0, 1], share of all labels corrected in each step. Published: 0.001.
 
-    Deviation: the released code counts in percent (0.1), corrects in the loss all labels tied with the k-th and for
-    good those above it only, at least one fewer.
+    Deviations: the released code counts in percent (0.1). In the loss it corrects all labels tied with the k-th, but
+    for good only those above it, at least one fewer.
     """
 
     own: ClassVar = {"delta": Number(0.001, 0, 1)}

@@ -20,14 +20,14 @@ class LASD(Method):
     Args:
         lambda_plus: >= 0, weight of pseudo-positives (p > tau).
         lambda_minus: >= 0, weight of pseudo-negatives; None = (1 + lambda_plus (k - 1)) / (C - k), LASD Theorem 5.4.
-        expected_positives: k in [1, C), true positives an image, for lambda_minus. The default 1 asks for nothing that
-            SPML does not know, and gives the 1/(C - 1) of `wan`.
+        expected_positives: k in [1, C), true positives per image, for lambda_minus. The default 1 needs no knowledge
+            that SPML does not have, and gives the 1/(C - 1) of `wan`.
         tau: in [0, 1], threshold of the pseudo-labels.
         gamma_pos, gamma_neg: >= 0, focusing.
-        alpha: >= 0, weight of the consistency term; 0 asks for one view only.
+        alpha: >= 0, weight of the consistency term; 0 needs one view only.
 
-    The source leaves open the augmentations (ours: `spml_core.train.augment`), and whether k is known; it sums over
-    classes, we take the mean over N*C of both terms, which keeps their ratio.
+    The source does not specify the augmentations (here `spml_core.train.augment`), nor whether k is known. It sums over
+    classes; here both terms are means over N*C, which keeps their ratio.
     """
 
     loss = staticmethod(losses.lasd)

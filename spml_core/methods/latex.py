@@ -1,4 +1,4 @@
-"""The equations of the methods in LaTeX, with the numbers in force in their places."""
+"""The equations of the methods in LaTeX, with the current numbers filled in."""
 
 import re
 
@@ -19,7 +19,7 @@ GR = {  # GR Eq. 5
     "L_2": ROBUST.replace("q", "q2"),
     "L_3": ROBUST_NEGATIVE,
 }
-BASES = {  # that SPLC and pseudo-labels are put on, at their defaults
+BASES = {  # the base losses of SPLC and pseudo-labels, at their defaults
     "bce": {"observed": r"-\log p", "missing": r"-\log(1-p)"},
     "focal": {"observed": r"-(1-p)^{2}\,\log p", "missing": r"-p^{2}\,\log(1-p)"},
     "focal_margin": {
@@ -29,7 +29,7 @@ BASES = {  # that SPLC and pseudo-labels are put on, at their defaults
     },
     "asl": {"observed": r"-\log p", "missing": r"-p^{4}\,\log(1-p)"},
 }
-# What is written otherwise once the numbers are known: factors of 1, exponents 0 and 1 of robust terms, signs.
+# Simplifications once the numbers are known: factors of 1, exponents 0 and 1 of robust terms, signs.
 PLAINER = (
     (r"((\([^()]*\)|p_m|p)\^\{0\}|(?<![\d.])1)\\,", ""),
     (r"\\frac\{1 - (p|\(1-p\))\^\{0\}\}\{0\}", r"-\\log \1"),
@@ -40,7 +40,7 @@ PLAINER = (
 
 
 def number(value: float) -> str:
-    """Return four digits, without an exponent that TeX would set as a product."""
+    """Return a number with four digits, or as a power of ten: TeX would set the e of 1e-05 as a variable."""
     if value == 0 or 1e-4 <= abs(value) < 1e5:
         return f"{value:.4g}"
     digits, exponent = f"{value:.0e}".split("e")
@@ -49,7 +49,7 @@ def number(value: float) -> str:
 
 
 def fill(texts: dict[str, str], values: dict) -> dict[str, str]:
-    """Return equations with numbers in place of «expressions»; logarithms get a `log_floor` that is not 0."""
+    """Return equations with numbers in place of «expressions»; a `log_floor` above 0 is added inside logarithms."""
     found = {}
     for what, text in texts.items():
         text = re.sub("«(.*?)»", lambda match: number(eval(match[1], {}, values)), text)
@@ -62,7 +62,7 @@ def fill(texts: dict[str, str], values: dict) -> dict[str, str]:
 
 
 def equation(missing: str = r"-\log(1-p)", observed: str = r"-\log p", **symbols: str):
-    """Return the method `equation` of a class whose hyperparameters are all that the texts need."""
+    """Return the method `equation` for a class whose texts need only hyperparameters, C and the epoch."""
 
     def equation(self, step):
         texts = {"observed": observed, "missing": missing} | symbols
@@ -72,7 +72,7 @@ def equation(missing: str = r"-\log(1-p)", observed: str = r"-\log p", **symbols
 
 
 def largest(share: str, fate: str):
-    """Return `equation` of a method for which a share of the missing labels has another fate."""
+    """Return the method `equation` for a class that treats a share of the missing labels differently."""
     of = r"\%\ \mathrm{of\ labels,\ missing,\ of\ largest\ loss}"
     return equation(rf"-\log(1-p);\ {fate}\ \mathrm{{for}}\ «100 * {share}»{of}")
 

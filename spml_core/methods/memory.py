@@ -1,4 +1,4 @@
-"""What a method needs to remember about each training example."""
+"""Methods that keep state for each training example."""
 
 from numbers import Integral
 from typing import ClassVar
@@ -11,11 +11,11 @@ from spml_core.methods.base import Method, Step
 
 
 class Memory(Method):
-    """A method with a row of state for each training example, found by `Step.index`.
+    """A method with one row of state per training example, found by `Step.index`.
 
     Attributes:
-        remembers: its buffers (num_examples, C), by name, with what fills them at first.
-        epoch: of the last call, 0 before the first; saved with the buffers, so that a resumed training goes on.
+        remembers: its buffers (num_examples, C), by name, with their initial values.
+        epoch: epoch of the last call, 0 before the first; saved with the buffers, so that an interrupted run resumes.
     """
 
     remembers: ClassVar[dict[str, float | bool]] = {}
@@ -45,10 +45,10 @@ class Memory(Method):
         return super().forward(logits, observed, step)
 
     def begin(self, step: Step) -> None:
-        """Decide on labels by what is remembered; called at the first step of each epoch."""
+        """Decide on labels from the stored state; called at the first step of each epoch."""
 
     def record(self, index: Tensor, logits: Tensor, observed: Tensor, step: Step) -> None:
-        """Remember this batch, of these rows; called at each step."""
+        """Store what is needed of this batch in its rows; called at each step."""
 
     def kept(self, name: str, step: Step) -> Tensor:
         """Return the rows of a buffer that belong to this batch, (N, C)."""
@@ -59,7 +59,7 @@ class Memory(Method):
         """Return the rows of this batch.
 
         Raises:
-            ValueError: the step has no index, or one of another length, or of rows that there are not.
+            ValueError: the step has no index, or one of another length or with rows that do not exist.
         """
         if fault := self._fault(step.index, len(logits)):
             raise ValueError(
@@ -75,7 +75,7 @@ class Memory(Method):
             return f"{len(index) if index.ndim == 1 else tuple(index.shape)} for {num} images"
         if index.is_floating_point() or index.dtype == torch.bool:
             return f"numbers of type {index.dtype}"
-        # Elsewhere a look at values would wait for the device; under torch.func there are none to look at.
+        # On other devices, reading values would wait for the device; under torch.func there are none to read.
         if index.device.type == "cpu" and num and not torch._C._are_functorch_transforms_active():
             low, high = index.numpy().min(), index.numpy().max()
             if low < 0 or high >= self.num_examples:
@@ -90,10 +90,10 @@ class Memory(Method):
 
 
 class Recording(Memory):
-    """A method that records the predictions of an epoch, to decide on them when the next one begins.
+    """A method that records the predictions of an epoch and makes decisions from them when the next one begins.
 
     `recorded`: (num_examples, C) probabilities of unobserved labels, infinite for observed ones and for examples not
-    seen yet. They are those of the training pass, each from before its own update.
+    seen yet. They come from the training pass, each from before the update of its own batch.
     """
 
     remembers: ClassVar = {"recorded": float("inf")}

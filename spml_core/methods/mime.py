@@ -1,4 +1,4 @@
-"""MIME: a latent variable for each class, held near a standard normal, and labels that become positive for good."""
+"""MIME: a latent variable for each class, kept near a standard normal, and labels that become positive for good."""
 
 from typing import ClassVar
 
@@ -19,19 +19,19 @@ class MIME(Auxiliary, Recording):
     The loss is `spml_core.losses.an` on observed and pseudo-labels, plus beta times the divergence of the latent
     variables from N(0, 1), which the head "latent" (`spml_core.models.Latent`) computes. From epoch `warmup` + 1 on,
     each unobserved label with p > threshold becomes a positive after the epoch, and stays one. A model with another
-    head has no latent variables: then the labels are all there is to it.
+    head has no latent variables; only the labels change then.
 
     `positive`: buffer (num_examples, C), which labels have become positives.
 
     Args:
         beta: >= 0, strength of the divergence.
-        warmup: >= 0, epochs after which no label changes.
+        warmup: >= 0, number of first epochs after which no label changes.
         threshold: in (0, 1), on p.
 
-    Deviations: the released code adds 1e-5 inside the logarithms (`log_floor=1e-5`); where it makes a pass of its own
-    over the (flipped) training images for p, we take that of the training pass, with latent variables drawn, not their
-    mean. A released version of it does not use the threshold, but takes the likeliest labels of each class, as many
-    as an estimate of the class prior says; ours is the paper's rule.
+    Deviations: the released code adds 1e-5 inside the logarithms (`log_floor=1e-5`). It computes p in a separate pass
+    over the (flipped) training images; here p is that of the training pass, with latent variables drawn, not their
+    mean. One released version does not use the threshold, but takes the likeliest labels of each class, as many as an
+    estimate of the class prior says; here the rule is the paper's.
     """
 
     loss = staticmethod(losses.an)

@@ -1,4 +1,4 @@
-"""Pseudo-labels that are decided once an epoch, or once a training, from recorded predictions."""
+"""Pseudo-labels that are chosen once per epoch, or once per run, from recorded predictions."""
 
 import math
 from fractions import Fraction
@@ -19,12 +19,12 @@ from spml_core.methods.registry import register
 
 @register("em_apl")
 class EMAPL(Recording):
-    """Entropy maximisation with asymmetric pseudo-labels: ever more soft negatives after a warm-up (EM Eq. 3, 6-8).
+    """Entropy maximisation with asymmetric pseudo-labels: more and more soft negatives after a warm-up (EM Eq. 3, 6-8).
 
     `spml_core.losses.em_apl` with pseudo-labels by EM Algorithm 1. The first `warmup` epochs are `em`. At the first
     step of each later epoch, theta / (num_epochs - warmup) of the unobserved labels of each class become negatives:
-    those of the lowest probability in the epoch before, which stays their soft label to the end. There are no
-    positive pseudo-labels, unless asked for.
+    those with the lowest probability in the previous epoch, which stays their soft label to the end. There are no
+    positive pseudo-labels unless `positive` asks for them.
 
     `pseudo_negative`: buffer (num_examples, C), recorded soft labels, 0 where none. `pseudo_positive`: the same for
     positives, where `positive` > 0.
@@ -32,15 +32,15 @@ class EMAPL(Recording):
     Args:
         alpha: >= 0, strength of the entropy.
         beta: >= 0, weight of the pseudo-labels.
-        theta: in (0, 1], share of the unobserved labels that are negative in the end.
+        theta: in (0, 1], share of the unobserved labels that are negative at the end.
         warmup: T_w >= 1, epochs without pseudo-labels, below num_epochs.
-        soft: False gives pseudo-labels the hard label 0, or 1 of positives (EM Table 3).
-        positive: in [0, 1], share of the unobserved labels that are positive in the end, those of the highest
+        soft: False gives pseudo-labels the hard label 0, or 1 for positives (EM Table 3).
+        positive: in [0, 1], share of the unobserved labels that are positive at the end, those with the highest
             probability, chosen and weighted like negatives. EM Table 3 tries 0.1 and finds it worse than 0.
 
-    Deviations: the released code makes a pass of its own over the training set for the predictions, we record those of
-    the training pass; it rounds the number of labels down in each epoch, we the sum of all epochs; it assigns
-    nothing when a training set is a single batch. Logarithms: `log_floor=1e-5`.
+    Deviations: the released code predicts in a separate pass over the training set; here the predictions of the
+    training pass are recorded. It rounds the number of labels down in each epoch; here the sum over epochs is rounded
+    down. It assigns nothing if the training set is a single batch. Logarithms: `log_floor=1e-5`.
     """
 
     loss = staticmethod(losses.em_apl)
@@ -123,12 +123,12 @@ class EN(Memory):
     verified negatives, NaN for examples not seen yet. `negative`: buffer (num_examples, C) bool.
 
     Args:
-        expected_positives: k, true positives an image; N_c = k * observed positives of class c. Required.
-        decay: in [0, 1), weight of the past in the average, which is updated once an epoch.
+        expected_positives: k, true positives per image; N_c = k * observed positives of class c. Required.
+        decay: in [0, 1), weight of the past in the average, which is updated once per epoch.
         warmup: >= 1, epochs in which every unobserved label is a negative (`an`).
 
-    The source leaves open how N_c is estimated (ours is right where every image shows one of its k positives at
-    random), the decay, and the first epoch, which has no average yet.
+    The source does not specify how N_c is estimated (this estimate is right if every image shows one of its k positives
+    at random), the decay, or the first epoch, which has no average yet.
     """
 
     loss = staticmethod(losses.en)
@@ -156,7 +156,7 @@ class EN(Memory):
 
     @torch.no_grad()
     def begin(self, step):
-        """Choose the negatives anew."""
+        """Choose the negatives of this epoch."""
         if step.epoch <= self.hyperparameters["warmup"]:
             return
         seen = ~self.average.isnan()
@@ -180,17 +180,18 @@ class PseudoLabel(Recording):
     """Pseudo-label: train on assumed negatives, label what exceeds a threshold, train again (Hill 4.1; Lee, 2013).
 
     Stage one is `an`, or another base. At its end every unobserved label with p > tau becomes a positive, and the
-    trainer puts the model back to its initial weights; stage two is the same loss on those labels. The best epoch is
-    one of stage two.
+    trainer resets the model to its initial weights; stage two is the same loss on those labels. The best epoch is one
+    of stage two.
 
     `pseudo_positive`: buffer (num_examples, C) bool.
 
     Args:
-        tau: in (0, 1), threshold on p. The source gives none; 0.6 is that of SPLC, which it compares.
-        first: in (0, 1), share of the epochs that stage one gets. The source trains twice in full: double the epochs.
+        tau: in (0, 1), threshold on p. The source gives none; 0.6 is that of SPLC, with which it is compared there.
+        first: in (0, 1), share of the epochs that stage one gets. The source trains twice in full: to do the same,
+            double the epochs.
         base: "bce" (`an`), "focal", "asl" or "focal_margin" (Hill Table VII).
 
-    Deviation: the predictions are those recorded in the last epoch of stage one, not of a pass of their own.
+    Deviation: the predictions are those recorded in the last epoch of stage one, not those of a separate pass.
     """
 
     loss = staticmethod(losses.pseudo_label)

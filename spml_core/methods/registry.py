@@ -1,4 +1,4 @@
-"""The names of the methods: `register` a class, `build` a method, by its published hyperparameters (`preset`)."""
+"""The registry of methods: `register` a class, `build` a method, look up published hyperparameters (`preset`)."""
 
 import inspect
 from collections.abc import Callable
@@ -15,13 +15,13 @@ _REGISTRY: dict[str, type[Method]] = {}
 def register(name: str) -> Callable[[type[Method]], type[Method]]:
     """Class decorator: make a `Method` available to `build` under `name`.
 
-    What the class does not say of how it is shown is not inherited, since a variant of a method is another method: it
-    has its name for a label, a colour and line that no other method has, no equation and no published values.
+    How a method is shown is not inherited, since a variant is another method. Unless its class says otherwise, it has
+    its name as label, a colour and line that no other method has, no equation and no published values.
     """
 
     def add(cls: type[Method]) -> type[Method]:
         known = _REGISTRY.get(name)
-        # The same class again is a notebook cell that runs twice, or a module reloaded.
+        # The same class comes again when a notebook cell runs twice or a module is reloaded.
         if known is not None and _full_name(known) != _full_name(cls):
             raise ValueError(f"method name {name!r} is taken by {_full_name(known)}: choose another")
         taken = [(other.color, other.line) for key, other in _REGISTRY.items() if key != name]
@@ -59,16 +59,16 @@ def get(name: str) -> type[Method]:
 
 
 def build(name: str, num_classes: int, num_examples: int | None = None, **params) -> Method:
-    """Make a method, and try its loss on nothing, so that a hyperparameter out of range is an error before any work.
+    """Return a method, after trying its loss on dummy labels: a hyperparameter out of range is an error at once.
 
     Args:
         name: a registered name, e.g. "gr".
         num_classes: C.
-        num_examples: size of the training set, for methods that keep something for each example.
+        num_examples: size of the training set, for methods that keep state for each example.
         params: hyperparameters by keyword.
 
     Raises:
-        ValueError: unknown name (with the nearest ones), unknown hyperparameter (with those there are), value out of
+        ValueError: unknown name (with the nearest ones), unknown hyperparameter (with the known ones), value out of
             range.
     """
     cls = get(name)
@@ -76,7 +76,7 @@ def build(name: str, num_classes: int, num_examples: int | None = None, **params
     if unknown := sorted(set(params) - set(known)):
         hint = words.did_you_mean(unknown[0], known, 1, 0.6)
         raise ValueError(
-            f"method {name!r} has no parameter {', '.join(unknown)}. "
+            f"method {name!r} has no hyperparameter {', '.join(unknown)}. "
             f"It has: {', '.join(f'{k}={v!r}' for k, v in known.items()) or 'none'}"
             f"{f'; {hint}' if hint else '.'}"
         )
@@ -102,25 +102,25 @@ def defaults(name: str) -> dict:
 
 
 def preset(method: str, dataset: str) -> dict:
-    """Return published hyperparameters of a method on a data set, by our names: `build(method, ..., **preset(...))`.
+    """Return the published hyperparameters of a method on a data set, for `build(method, ..., **preset(...))`.
 
     Args:
         method: a registered name.
         dataset: one of `DATASETS`.
 
     Raises:
-        ValueError: there is none for this pair; lists what there is.
+        ValueError: none are published for this pair; lists those that are.
     """
     return dict(_published(method, dataset).params[dataset])
 
 
 def preset_source(method: str, dataset: str) -> str:
-    """Return where `preset(method, dataset)` is from. Raises ValueError like `preset`."""
+    """Return the source of `preset(method, dataset)`. Raises ValueError like `preset`."""
     return _published(method, dataset).source
 
 
 def preset_training(method: str, dataset: str) -> dict:
-    """Return epochs, batch size and learning rate of the same source, as far as it gives them. Raises likewise."""
+    """Return epochs, batch size and learning rate as far as the same source gives them. Raises like `preset`."""
     return dict(_published(method, dataset).training[dataset])
 
 

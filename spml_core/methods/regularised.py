@@ -15,12 +15,12 @@ class _Regularised(Method):
     loss = staticmethod(losses.an)
     own: ClassVar = {"strength": Number(1e-6, 0)}
     controls: ClassVar = {"strength": None}
-    label_loss = Method.label_loss  # without the penalty, which is of no single label
+    label_loss = Method.label_loss  # without the penalty, which belongs to no single label
     power: int
 
     def __init__(self, num_classes, num_examples=None, **hyperparameters):
         super().__init__(num_classes, num_examples, **hyperparameters)
-        self._weights = ()  # a tuple, so that the model does not become a part of this module
+        self._weights = ()  # a tuple, so that the weights are not registered as parameters of this module
 
     def start(self, model, observed):
         self._weights = tuple(p for p in model.parameters() if p.requires_grad)
@@ -41,7 +41,7 @@ class L1R(_Regularised):
     Args:
         strength: >= 0. EM searched 1e-9 to 1e-5.
 
-    The source leaves open which weights: all trainable ones here, biases and normalisation included.
+    The source does not say which weights; here all trainable ones, including biases and normalisation.
     """
 
     power = 1
@@ -59,8 +59,8 @@ class L2R(_Regularised):
     Args:
         strength: >= 0. EM searched 1e-9 to 1e-5.
 
-    The source leaves open which weights (all trainable ones here, biases and normalisation included) and whether a
-    factor 1/2 belongs to it (none here).
+    The source does not say which weights (here all trainable ones, including biases and normalisation), nor whether
+    there is a factor 1/2 (here there is none).
     """
 
     power = 2

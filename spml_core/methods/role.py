@@ -19,13 +19,13 @@ class ROLE(Memory):
 
     `spml_core.losses.role`; LASD A.2.2 repeats the equations.
 
-    `estimator`: parameter (num_examples, C), logits of the label estimates. It starts uniform between -logit 0.6 and
-    logit 0.6; `start` puts observed positives at logit 0.995 and verified negatives at its negative.
+    `estimator`: parameter (num_examples, C), logits of the label estimates. Its initial values are uniform between
+    -logit 0.6 and logit 0.6; `start` sets observed positives to logit 0.995 and verified negatives to its negative.
 
     Args:
-        expected_positives: k in (0, C], true positives an image. Required: there is no default for new data.
-        lr_factor: learning rate of the estimates, relative to the model's. They share its Adam, which is dense: rows
-            outside the batch move on with their momentum, as in the released code.
+        expected_positives: k in (0, C], true positives per image. Required: there is no default for new data.
+        lr_factor: learning rate of the estimates, relative to the model's. They share the model's Adam, which is dense:
+            rows outside the batch keep moving with their momentum, as in the released code.
     """
 
     loss = staticmethod(losses.role)
@@ -50,6 +50,6 @@ class ROLE(Memory):
         return [{"params": [self.estimator], "lr": lr * self.hyperparameters["lr_factor"]}]
 
     def label_loss(self, step):
-        """Return the loss of a batch, which is not one of single labels."""
+        """Return the loss of a batch, which cannot be split into losses of single labels."""
         estimates, constants = self.kept("estimator", step), self.constants()
         return lambda z, s: self.loss(z, estimates, s, **constants)

@@ -1,4 +1,4 @@
-"""SMILE: an encoder of images and their neighbours enhances the labels, and the classifier follows it."""
+"""SMILE: an encoder of images and their neighbours enhances the labels from which the classifier learns."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from spml_core.methods.base import Auxiliary, Number
 from spml_core.methods.display import GREY, LINES
 from spml_core.methods.registry import register
 
-# The divergence of Beta(d, 1 - d) grows as 1 / d, its gradient as 1 / d^2: the logit of d is held within these ends.
+# The divergence of Beta(d, 1 - d) grows as 1 / d, its gradient as 1 / d^2, so the logit of d is clamped to this range.
 ENDS = (-7.0, 7.0)
 
 
@@ -23,7 +23,7 @@ def divergence(enhanced: torch.Tensor) -> torch.Tensor:
 class SMILE(Auxiliary):
     """Label enhancement: targets from the labels of similar images (SMILE, NeurIPS 2022).
 
-    The head "enhancing" (`spml_core.models.Enhancing`) says how far each label describes an image, d, from the
+    The head "enhancing" (`spml_core.models.Enhancing`) estimates how far each label describes an image, d, from the
     features of the image and of its nearest neighbours. The loss is `spml_core.losses.smile` for the classifier, and
     for the encoder AN(d) + gamma (MSE of decoded features + AN of decoded labels + MSE of their products against the
     graph) + delta KL(Beta(d, 1 - d) to Beta(1, 1)). With another head, d = p.
@@ -31,13 +31,13 @@ class SMILE(Auxiliary):
     Args:
         mix: in [0, 1], share of the enhanced labels in the target.
         rate: >= 0, weight of an unobserved label; None = 1 / (C - 1).
-        gamma: >= 0, weight of what the decoder says.
+        gamma: >= 0, weight of the decoder's terms.
         delta: >= 0, weight of the divergence.
 
-    Deviations: the graph joins the images of a batch, not of the training set, so that nothing need be kept or
-    refreshed; the encoder sees the features, and no gradient of its own reaches the backbone; the divergence is the
-    true one (`spml_core.losses.beta_divergence`), and the logit of d within it lies in [-7, 7]. The default of mix is
-    that of the released code for the features of Corel5k; none is published for photographs.
+    Deviations: the graph joins the images of a batch, not of the training set, so nothing has to be stored or
+    refreshed. The encoder sees the features, but its gradient does not reach the backbone. The divergence is the true
+    one (`spml_core.losses.beta_divergence`), with the logit of d clamped to [-7, 7]. The default of mix is that of the
+    released code for the features of Corel5k; none is published for photographs.
     """
 
     own: ClassVar = {
@@ -71,9 +71,9 @@ class JointSMILE(Auxiliary):
 
     Args:
         theta: >= 0, weight of the observed labels.
-        strength: >= 0, of the divergence of Beta(d, 1 - d) from Beta(1, 1).
+        strength: >= 0, weight of the divergence of Beta(d, 1 - d) from Beta(1, 1).
 
-    Deviations: the head is that of `smile`, which has no Gaussian latent variable.
+    Deviation: the head is that of `smile`, which has no Gaussian latent variable.
     """
 
     own: ClassVar = {"theta": Number(1.0, 0), "strength": Number(1e-5, 0)}

@@ -1,4 +1,4 @@
-"""Methods that are nothing but a loss, and two whose loss changes once."""
+"""Methods that consist of a loss only, and two whose loss changes once."""
 
 from functools import partial
 from typing import ClassVar
@@ -36,9 +36,9 @@ class IUN(LossMethod):
 
 @register("iu")
 class IU(LossMethod):
-    """Ignore unobserved: one positive and one verified negative an image, and no other label (Cole et al., code).
+    """Ignore unobserved: one positive and one verified negative per image, and no other label (Cole et al., code).
 
-    Unlike `iun` no oracle of all labels: but the negative is one more label than the other methods see.
+    Unlike `iun`, it is not an oracle of all labels, but the negative is one label more than the other methods see.
     """
 
     loss = staticmethod(losses.iu)
@@ -90,7 +90,7 @@ class WAN(LossMethod):
 
 @register("dw")
 class DW(LossMethod):
-    """Down-weighting: assumed negatives by a chosen weight (EM B.2)."""
+    """Down-weighting: assumed negatives with a chosen weight (EM B.2)."""
 
     loss = staticmethod(losses.dw)
     label, color, line = "DW", display.VERMILION, "-."
@@ -112,8 +112,8 @@ class EM(LossMethod):
 class EntMin(LossMethod):
     """Entropy minimisation on unobserved labels (EM B.2).
 
-    It seldom learns: the only push is towards positive, and certainty keeps what it began, so that nearly all labels
-    end at p = 1 (digits: test mAP below 55). EM Table 1 reports as much.
+    It rarely learns: the observed positives push only upwards, and minimising entropy reinforces that, so that nearly
+    all labels end at p = 1 (digits: test mAP below 55). EM Table 1 shows the same.
     """
 
     loss = staticmethod(losses.ent_min)
@@ -124,7 +124,7 @@ class EntMin(LossMethod):
 
 @register("epr")
 class EPR(LossMethod):
-    """Expected positive regularisation: the mean number of predicted positives is held to k (Cole Eq. 6, 7)."""
+    """Expected positive regularisation: the mean number of predicted positives is kept near k (Cole Eq. 6, 7)."""
 
     loss = staticmethod(losses.epr)
     label, color, line = "EPR", display.PINK, ":"
@@ -159,7 +159,7 @@ class TwoWay(LossMethod):
 
 @register("pu_mlc")
 class PUMLC(LossMethod):
-    """PU-MLC: positive and unlabelled learning, the mean prediction of each class falls (Yuan et al., ICME 2024)."""
+    """PU-MLC: positive and unlabelled learning that lowers each class's mean prediction (Yuan et al., ICME 2024)."""
 
     loss = staticmethod(losses.pu_mlc)
     label, color, line = "PU-MLC", display.WINE, "-."
@@ -184,7 +184,7 @@ class Focal(LossMethod):
 
 @register("asl")
 class ASL(LossMethod):
-    """Asymmetric loss, unobserved labels assumed negative, without probability margin unless given (Hill Eq. 4)."""
+    """Asymmetric loss, unobserved labels assumed negative, without a probability margin by default (Hill Eq. 4)."""
 
     loss = staticmethod(losses.asl)
     label, color, line = "ASL", display.SKY, "-"
@@ -240,7 +240,7 @@ class MSE(LossMethod):
 
 
 class _Correcting(Method):
-    """A loss that corrects labels from epoch `first_epoch` on, and none before; the released code says 2."""
+    """A loss that corrects labels from epoch `first_epoch` on, and none before; the released code uses 2."""
 
     supplied = ("reduction", "correct")
     own: ClassVar = {"first_epoch": Number(2, 1)}

@@ -18,18 +18,18 @@ from spml_core.methods.registry import register
 class GRTrainable(Method):
     """GR with trainable pseudo-label and weight: w, b, mu, sigma of each class learn by SGD (GR Table 3, last row).
 
-    `spml_core.losses.gr` whose k and v are not scheduled but learned; k(p) is a logistic of p for each
-    class, p without gradient. `w`, `b`, `mu`, `log_sigma`: parameters (C,).
+    `spml_core.losses.gr` with k and v learned instead of scheduled; k(p) is a logistic of p for each class, without
+    gradient through p. `w`, `b`, `mu`, `log_sigma`: parameters (C,).
 
     Args:
-        w, b, mu, sigma: their start, the same for every class; GR's start values.
+        w, b, mu, sigma: initial values, the same for every class; by default GR's start values.
         sgd_lr: > 0, learning rate of their SGD, which has no momentum.
         q1, q2, q3: >= 0, as in `gr`.
 
-    The source leaves open the optimizer's settings and the start; that each class has its own parameters, the
-    subscripts of its Eq. 4 and 5 say. Sigma is kept positive by its logarithm. The loss falls when v does, so nothing
-    but a small learning rate keeps the weight of unobserved labels from vanishing: the paper, too, finds it worse than
-    the schedule.
+    The source does not specify the optimizer's settings or the initial values; that each class has its own parameters
+    follows from the subscripts of its Eq. 4 and 5. Sigma is learned as its logarithm, which keeps it positive. The loss
+    falls when v does, so only a small learning rate keeps the weight of unobserved labels from vanishing. The paper
+    also finds this worse than the schedule.
     """
 
     loss = staticmethod(losses.gr)

@@ -30,7 +30,7 @@ def _claimed_true(q: str) -> dict[str, tuple[str, ...]]:
 
 
 _ENTROPY = {"entropy": ("negative entropy", latex.ENTROPY)}
-# part: what it may be, in words and in LaTeX, with the numbers that it then has
+# part: its options, each in words and in LaTeX, with the numbers that it uses
 PARTS = {
     "k_hat": {
         "zero": ("zero", "0"),
@@ -67,7 +67,7 @@ class Unified(Method):
     """Any loss of GR's frame, its five parts chosen by name: k, v, L1, L2, L3 (GR Eq. 5, Table 1).
 
     L = L1 for observed positives, v (k L2 + (1 - k) L3) for unobserved labels, L3 for verified negatives, where no
-    gradient flows through k and v; `spml_core.losses.unified`. The parts stay what they are during training: of the
+    gradient flows through k and v; `spml_core.losses.unified`. The parts do not change during training; of the
     published methods, `gr` has a schedule and others change their labels.
 
     Args:
@@ -75,15 +75,15 @@ class Unified(Method):
             (1 - a) p / (1 - a p) with a = annotation_rate (GR Eq. 6).
         v: "constant", weight; "gaussian", exp(-(p - mu)^2 / (2 sigma^2)) (GR Eq. 11); "threshold", weight where
             p <= tau and 0 elsewhere.
-        l1, l2: what a label claimed true costs. "cross_entropy", -log p; "robust", (1 - p^q) / q with q1 or q2 (GR
+        l1, l2: loss of a label taken as positive. "cross_entropy", -log p; "robust", (1 - p^q) / q with q1 or q2 (GR
             Eq. 14); "focal", -(1 - p_m)^gamma log p_m with p_m = sigmoid(z - margin) (Hill Eq. 11); "squared",
             (1 - p)^2; l2 also "entropy", -H(p) (EM Eq. 4).
-        l3: what a label claimed false costs. "cross_entropy", -log(1 - p); "robust", with q3; "focal",
+        l3: loss of a label taken as negative. "cross_entropy", -log(1 - p); "robust", with q3; "focal",
             -p^gamma log(1 - p); "squared", p^2; "hill", (lam - p) p^2 (Hill Eq. 5); "entropy", -H(p).
-        w, b, tau, annotation_rate, weight, mu, sigma, q1, q2, q3, margin, gamma, lam: numbers of the parts that have
+        w, b, tau, annotation_rate, weight, mu, sigma, q1, q2, q3, margin, gamma, lam: numbers of the parts that use
             them. tau and annotation_rate in [0, 1], weight, q1, q2, q3 and gamma >= 0, sigma > 0. Their defaults are
-            GR's end values for VOC (GR Table 6) but for b: -2 from the first epoch on, without the schedule of `gr`,
-            calls 12 % of every unknown label true, and `digits` is not learned.
+            GR's end values for VOC (GR Table 6), except for b: without the schedule of `gr`, b = -2 counts every
+            unobserved label as 12 % positive from the first epoch on, and `digits` is not learned.
     """
 
     loss = staticmethod(losses.unified)
