@@ -1,6 +1,6 @@
 """Losses, trainer, label protocol and data sets for single-positive multi-label learning.
 
-Nothing happens on import: import the module you need, for example ``from spml_core import losses``.
+Importing this package loads none of its modules: import the one you need, for example ``from spml_core import losses``.
 """
 
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ __version__ = "0.1.0"
 
 
 class MissingExtra(ModuleNotFoundError):
-    """A package is missing that one of the extras in pyproject.toml installs."""
+    """Raised if a package is missing that one of the extras in pyproject.toml installs."""
 
 
 @contextmanager
 def extra(name: str):
-    """Around imports: raise `MissingExtra`, which says how to install it, if a package of the extra is missing."""
+    """Raise `MissingExtra`, which says how to install it, if imports in the `with` block lack a package of the extra."""
     try:
         yield
     except MissingExtra:

@@ -1,4 +1,4 @@
-"""Mean average precision and the F1 family, each with its definition, and what is undefined said out loud."""
+"""Mean average precision and the F1 family, each with its definition, with undefined values reported."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ KINDS = {"prob": 0.5, "logit": 0.0}  # and the neutral threshold of each
 
 @dataclass(frozen=True)
 class AveragePrecision:
-    """Average precision of each class, all values in [0, 1]; `str()` says the whole result in one line.
+    """Average precision of each class, all values in [0, 1]; `str()` gives the whole result in one line.
 
     Attributes:
         per_class: (C,), NaN where undefined.
         undefined: the classes with fewer than `min_positives` evaluated positives: no AP is given for them.
         mean: mAP over the defined classes; NaN if there is none.
         mean_zero_filled: mAP with 0 for undefined classes, as much released code reports it.
-        evaluated: (C,) how many labels of each class entered.
+        evaluated: (C,) number of evaluated labels of each class.
         definition: which of the field's AP definitions this is, a value of `DEFINITIONS`.
         num_examples: N.
-        min_positives: how many positives a class needed.
+        min_positives: number of positives that a class needed.
     """
 
     per_class: np.ndarray
@@ -65,9 +65,9 @@ class AveragePrecision:
 def average_precision(
     scores, full, evaluated=None, *, definition: str = "step", min_positives: int = 1
 ) -> AveragePrecision:
-    """Average precision by class, from logits or any other scores: only their order counts.
+    """Return the average precision of each class, from logits or any other scores: only their order counts.
 
-    Warns if the scores are decisions, 0 and 1 and nothing else.
+    Warns if the scores are decisions, that is, only 0 and 1.
 
     Args:
         scores: (N, C) finite real scores, array or tensor. No sigmoid is applied, so large logits do not tie.
@@ -85,7 +85,7 @@ def average_precision(
     scores, full, mask = _checked(scores, full, evaluated)
     if scores.size and scores.min() == 0 and scores.max() == 1 and np.isin(scores, (0, 1)).all():
         warnings.warn(
-            "the scores hold only 0 and 1: AP ranks, so give it the scores before the threshold",
+            "the scores contain only 0 and 1: AP ranks scores, so pass the scores before the threshold",
             stacklevel=2,
         )
     everything = mask.all()
@@ -117,7 +117,7 @@ def average_precision(
 
 
 def _area(hits: np.ndarray, precision: np.ndarray, definition: str) -> float:
-    """AP from the number of hits and the precision at the score of each positive, in descending order of scores."""
+    """Return AP from the number of hits and the precision at each positive's score, in descending order of scores."""
     if definition == "step":
         return precision.mean()
     # The best precision at this recall or a higher one.
@@ -137,7 +137,7 @@ class Thresholds:
         values: (C,), on the scale of `kind`; a score is a positive if it is above.
         kind: "prob" or "logit".
         neutral: classes without a positive in validation, which got 0.5 ("prob") or 0 ("logit").
-        fitted_on: SHA-256 of the scores and labels, so that `f1_family` can refuse to judge by them.
+        fitted_on: SHA-256 of the scores and labels, so that `f1_family` can refuse to be evaluated on them.
     """
 
     values: np.ndarray
@@ -164,13 +164,13 @@ class F1Family(NamedTuple):
 
 
 def f1_family(scores, full, threshold=None, kind: str = "prob", evaluated=None) -> F1Family:
-    """CP, CR, CF1, OP, OR, OF1 at a threshold (Hill Tables III to V and X to XV).
+    """Return CP, CR, CF1, OP, OR, OF1 at a threshold (Hill Tables III to V and X to XV).
 
     Args:
         scores: (N, C) probabilities or logits, as `kind` says.
         full: (N, C) truth in {1, 0}.
-        threshold: one for all or (C,), on the scale of `kind`; or what `fit_thresholds` returned. A score above it is a
-            positive. None = neutral: 0.5 of a probability, 0 of a logit, which is the same decision.
+        threshold: one for all classes or (C,), on the scale of `kind`; or a result of `fit_thresholds`. A score above
+            it is a positive. None = neutral: 0.5 for probabilities, 0 for logits, which is the same decision.
         kind: "prob" or "logit".
         evaluated: (N, C) bool, labels to count; None = all.
 
@@ -193,7 +193,7 @@ def f1_family(scores, full, threshold=None, kind: str = "prob", evaluated=None) 
     threshold = np.asarray(KINDS[kind] if threshold is None else threshold, float)
     if threshold.shape not in ((), (full.shape[1],)):
         raise ValueError(
-            f"threshold has shape {threshold.shape}: give one number or one a class, ({full.shape[1]},)"
+            f"threshold has shape {threshold.shape}: pass one number, or one per class, ({full.shape[1]},)"
         )
     if kind == "prob" and not ((threshold >= 0) & (threshold <= 1)).all():
         raise ValueError(
@@ -228,12 +228,12 @@ def f1_family(scores, full, threshold=None, kind: str = "prob", evaluated=None) 
 
 
 def fit_thresholds(val_scores, val_full, kind: str = "prob", evaluated=None) -> Thresholds:
-    """The threshold of each class that maximises its F1 on validation; half-way between two scores.
+    """Return the threshold of each class that maximises its F1 on validation, half-way between two scores.
 
     A class without a positive in validation gets the neutral threshold and is listed.
 
     Args:
-        val_scores, val_full, kind, evaluated: as `f1_family` takes them, of validation.
+        val_scores, val_full, kind, evaluated: as in `f1_family`, for the validation split.
 
     Raises:
         ValueError: as `f1_family`.
@@ -262,7 +262,7 @@ def _checked(scores, full, evaluated) -> tuple[np.ndarray, np.ndarray, np.ndarra
     mask = np.ones(full.shape, bool) if evaluated is None else _array(evaluated).astype(bool)
     if scores.ndim != 2 or scores.shape != full.shape or mask.shape != full.shape:
         raise ValueError(
-            f"scores {scores.shape}, full {full.shape} and evaluated {mask.shape} must be one (N, C) shape"
+            f"scores {scores.shape}, full {full.shape} and evaluated {mask.shape} must have the same shape (N, C)"
         )
     # float32 where it holds the scores exactly, float64 otherwise: the order must not change.
     exact = scores.dtype in (np.float16, np.float32)
@@ -280,13 +280,13 @@ def _checked(scores, full, evaluated) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _of_kind(kind: str, scores, full, evaluated) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`_checked`, with scores on the scale of `kind`."""
+    """Return `_checked`, after a check that the scores are on the scale of `kind`."""
     check_name("kind of scores", kind, KINDS)
     scores, full, mask = _checked(scores, full, evaluated)
     outside = scores[(scores < 0) | (scores > 1)] if kind == "prob" else ()
     if len(outside):
         raise ValueError(
-            f'probabilities lie in [0, 1], found {outside[0]:g}: for logits say kind="logit" (neutral threshold 0)'
+            f'probabilities lie in [0, 1], found {outside[0]:g}: for logits pass kind="logit" (neutral threshold 0)'
         )
     return scores, full, mask
 

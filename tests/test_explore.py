@@ -382,7 +382,7 @@ def test_export_writes_into_its_folder_only(tmp_path, name):
     lab = loss_lab("an", figures_dir=str(tmp_path / "figures"))
     lab.name.value = name
     lab.export.click()
-    assert "is no file name" in lab.trouble.value and not lab.told_to_user.value
+    assert "is not a file name" in lab.trouble.value and not lab.told_to_user.value
     assert not list(tmp_path.iterdir())
 
 

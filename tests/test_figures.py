@@ -184,7 +184,7 @@ def test_no_font_is_replaced(tmp_path, caplog):
 
 @pytest.mark.parametrize("name", ["../99-test", "a/b", "a\\b", "/99-test", "C:99", "", ".", "..", "a\n"])
 def test_a_name_stays_in_its_folder(tmp_path, name):
-    with pytest.raises(ValueError, match="is no file name"):
+    with pytest.raises(ValueError, match="is not a file name"):
         figures.save_figure(figures.subplots()[0], name, TABLE, tmp_path / "figures")
     assert not list(tmp_path.iterdir())
 

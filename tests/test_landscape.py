@@ -304,7 +304,7 @@ def test_an_interrupted_surface_goes_on(counted, tmp_path, monkeypatch):
     Counted.calls, Counted.stop = 0, 36  # the centre and 35 points
     with pytest.raises(KeyboardInterrupt):
         landscape.surface(counted, STEPS, path=path)
-    with pytest.raises(ValueError, match="30 of 81 points are there"):
+    with pytest.raises(ValueError, match="30 of 81 points are computed"):
         landscape.Landscape.load(path)
     Counted.calls, Counted.stop = 0, -1
     result = landscape.surface(counted, STEPS, path=path)

@@ -77,7 +77,7 @@ def test_unknown_name_lists_the_nearest(name, nearest):
 def test_unknown_hyperparameter_lists_those_there_are():
     with pytest.raises(ValueError, match=r"'em' has no hyperparameter aplha.*alpha=0\.2.*log_floor"):
         build("em", num_classes=5, aplha=0.1)
-    with pytest.raises(ValueError, match="no parameter reduction"):
+    with pytest.raises(ValueError, match="no hyperparameter reduction"):
         build("an", num_classes=5, reduction="sum")
 
 

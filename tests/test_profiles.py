@@ -153,7 +153,7 @@ def test_what_exists_passes(project):
 def test_no_methods_are_all_methods(project):
     given = {"methods": [], "params": {"em": {"alpha": 0.1}}}
     assert runner.run_notebooks(["07"], given)[0].status == "done"
-    with pytest.raises(NotebookError, match="no parameter alpa"):
+    with pytest.raises(NotebookError, match="no hyperparameter alpa"):
         runner.run_notebooks(["07"], {"methods": [], "params": {"em": {"alpa": 0.1}}})
 
 

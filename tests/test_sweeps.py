@@ -152,7 +152,7 @@ def test_pairs():
 
 
 def test_a_wrong_setting_is_an_error_before_any_training(tmp_path):
-    with pytest.raises(ValueError, match="no parameter alpa"):
+    with pytest.raises(ValueError, match="no hyperparameter alpa"):
         sweep({"a": ("an", {}), "b": ("em", {"alpa": 1})}, [0], runs_dir=tmp_path, **SMALL)
     assert not list(tmp_path.iterdir())
 

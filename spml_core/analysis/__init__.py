@@ -1,4 +1,4 @@
-"""Pure functions on arrays of scores and labels: what the papers' diagnostics measure."""
+"""The papers' diagnostics, as pure functions on arrays of scores and labels."""
 
 from spml_core import extra
 

@@ -1,4 +1,4 @@
-"""Share of positives among labels by predicted probability: of missing labels (GR Fig. 5), or of all (reliability)."""
+"""Share of positives by predicted probability, among missing labels (GR Fig. 5) or among all labels (reliability)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def bucket_false_negatives(probs, observed, full, num_bins: int = 100, known=Non
     """Return the share of false negatives among missing labels by predicted probability: GR Fig. 5 and Appendix E.3.
 
     The paper says that this ratio "reflects P(s=1|y=1,x)"; by its own definition it estimates k = P(y=1|x,s=0).
-    Memory is that of a block and of the bins, whatever N*C; a memory-mapped array is read block by block.
+    It needs the memory of one block and of the bins, whatever N*C; a memory-mapped array is read block by block.
 
     Args:
         probs: (N, C) predicted probabilities in [0, 1].
@@ -27,7 +27,7 @@ def bucket_false_negatives(probs, observed, full, num_bins: int = 100, known=Non
 
     Returns:
         One row per bin: low, high (its edges; the last bin includes 1), mean_prob (mean p of its missing labels),
-        missing (how many there are: FN + TN), false_negatives (how many of those are truly positive), ratio
+        missing (their number: FN + TN), false_negatives (how many of those are truly positive), ratio
         (FN / (FN + TN); both NaN where empty), ratio_low, ratio_high (Wilson's 95 % interval, (0, 1) where empty).
 
     Raises:
@@ -43,10 +43,10 @@ class Reliability:
     """A reliability curve.
 
     Attributes:
-        bins: one row per bin: low, high (its edges), mean_prob (mean p of its labels), count (how many there are),
-            positives, frequency (share of positives; with mean_prob NaN where empty), frequency_low, frequency_high
+        bins: one row per bin: low, high (its edges), mean_prob (mean p of its labels), count (number of labels),
+            positives, frequency (share of positives; NaN where empty, as is mean_prob), frequency_low, frequency_high
             (Wilson's 95 % interval, (0, 1) where empty).
-        brier: mean of (p - y)^2 over all labels; NaN without any.
+        brier: mean of (p - y)^2 over all labels; NaN without labels.
     """
 
     bins: pd.DataFrame
@@ -54,13 +54,13 @@ class Reliability:
 
     @property
     def ece(self) -> float:
-        """Expected calibration error: |frequency - mean_prob|, mean over labels (Naeini et al., 2015), NaN if none."""
+        """Expected calibration error: mean over labels of |frequency - mean_prob| (Naeini et al., 2015), or NaN."""
         count, gaps = self.bins["count"], (self.bins["frequency"] - self.bins["mean_prob"]).abs()
         return float((gaps * count).sum() / count.sum()) if count.any() else float("nan")
 
 
 def reliability(probs, full, num_bins: int = 15, evaluated=None) -> Reliability:
-    """Return reliability curve, ECE and Brier score of all labels, or of those of a mask, in bounded memory.
+    """Return the reliability curve, ECE and Brier score of all labels, or of those in a mask, in bounded memory.
 
     Args:
         probs: (N, C) probabilities in [0, 1].
@@ -77,16 +77,19 @@ def reliability(probs, full, num_bins: int = 15, evaluated=None) -> Reliability:
 
 
 def classwise_ece(probs, full, num_bins: int = 15, evaluated=None) -> np.ndarray:
-    """(C,) ECE of each class; NaN without an evaluated label. Its mean is the class-wise ECE (Kull et al., 2019)."""
+    """Return the ECE (C,) of each class, NaN without an evaluated label.
+
+    Its mean is the class-wise ECE (Kull et al., 2019).
+    """
     probs, full, evaluated = of_one_shape(evaluated, probs=probs, full=full)
     by_class = ((array[:, [c]] for array in (probs, full, evaluated)) for c in range(full.shape[1]))
     return np.array([reliability(p, y, num_bins, mask).ece for p, y, mask in by_class])
 
 
 def _binned(blocks: Iterable[tuple[np.ndarray, np.ndarray]], num_bins: int) -> tuple[pd.DataFrame, float]:
-    """Return the bins of labels given as (p, whether positive), block by block; and their Brier score.
+    """Return the bins and the Brier score of labels given block by block as (p, whether positive).
 
-    Own code, since `np.histogram` and `scipy.stats.binned_statistic` would sort or bin all scores anew for each number.
+    `np.histogram` and `scipy.stats.binned_statistic` would sort or bin all scores again for each statistic.
     """
     if num_bins < 1:
         raise ValueError(f"num_bins must be >= 1, got {num_bins}")
@@ -94,7 +97,7 @@ def _binned(blocks: Iterable[tuple[np.ndarray, np.ndarray]], num_bins: int) -> t
     count, positives = np.zeros((2, num_bins), int)
     total, square = np.zeros(num_bins), 0.0
     for p, positive in blocks:
-        # By the edges themselves: int(0.29 * 100) is 28, a bin that ends at 0.29.
+        # Search the edges instead of multiplying: int(0.29 * 100) is 28, a bin that ends at 0.29.
         index = np.minimum(np.searchsorted(edges, p, side="right") - 1, num_bins - 1)
         count += np.bincount(index, minlength=num_bins)
         positives += np.bincount(index[positive], minlength=num_bins)

@@ -27,7 +27,7 @@ def correlation_agreement(phi: np.ndarray, between) -> float:
     """Return Spearman's correlation of phi with other (C, C) strengths of pairs, over pairs of different classes.
 
     Args:
-        between: such as what a `models.Interacting` head has learned.
+        between: (C, C), e.g. what a `models.Interacting` head has learned.
     """
     return float(stats.spearmanr(phi[_pairs(phi)], np.asarray(between)[_pairs(phi)]).statistic)
 

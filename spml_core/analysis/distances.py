@@ -9,21 +9,22 @@ import pandas as pd
 from scipy import stats
 from scipy.special import expit
 
-GRID = 2**20  # bins for more than this many scores, and so the relative error of a distance: 1e-6
+GRID = 2**20  # more scores than this are counted on as many bins, with a relative error of 1e-6 of a distance
 
 
 def wasserstein(positives, negatives, positive_weights=None, negative_weights=None) -> float:
-    """Return the Wasserstein-1 distance between two sets of scores (GR Fig. 3a): on values, not on histogram counts.
+    """Return the Wasserstein-1 distance between two sets of scores (GR Fig. 3a), from values, not histogram counts.
 
-    A histogram enters as the centres of its bins with the counts as weights. More than 2^20 scores are counted on that
-    many bins between the smallest and the largest, which bounds the memory; the error is at most their width.
+    For histograms, pass the bin centres as scores and the counts as weights. More than 2^20 scores are counted on that
+    many bins between the smallest and the largest, which bounds the memory; the error is at most the width of a bin.
 
     Args:
-        positives, negatives: finite scores of any shape, usually probabilities in [0, 1]; then so is the distance.
+        positives, negatives: finite scores of any shape, usually probabilities in [0, 1]; then the distance is in
+            [0, 1] too.
         positive_weights, negative_weights: >= 0, of the same size; None = each score counts once.
 
     Returns:
-        The distance; NaN if a group is empty (`or_undefined` makes "undefined (n=0)" of it).
+        The distance; NaN if a group is empty (`or_undefined` shows it as "undefined (n=0)").
 
     Raises:
         ValueError: a score is not finite, or weights do not fit their scores.
@@ -33,10 +34,10 @@ def wasserstein(positives, negatives, positive_weights=None, negative_weights=No
         return np.nan
     bounds = float(np.min([*map(np.min, groups)])), float(np.max([*map(np.max, groups)]))
     if not np.isfinite(bounds).all():
-        raise ValueError(f"scores must be finite, they reach from {bounds[0]} to {bounds[1]}")
+        raise ValueError(f"scores must be finite, but they range from {bounds[0]} to {bounds[1]}")
     if sum(map(len, groups)) <= GRID or positive_weights is not None or negative_weights is not None:
         return float(stats.wasserstein_distance(*groups, *weights))
-    # By the cumulative counts, since scipy would sort the grid, in three times the memory.
+    # From the cumulative counts: scipy would sort the grid and take three times the memory.
     shares = [np.histogram(group, GRID, bounds)[0].cumsum() / len(group) for group in groups]
     return float(np.abs(shares[0] - shares[1]).sum() * (bounds[1] - bounds[0]) / GRID)
 
@@ -52,7 +53,7 @@ def histogram(
     Args:
         groups: scores by name, e.g. of positives and negatives; a name may be a tuple.
         bounds: first and last edge, shared; a score outside is an error.
-        names: of the columns that hold the parts of a group's name.
+        names: names of the columns that hold the parts of a group's name.
 
     Returns:
         One row per bin and group: group, low, high, count, share of the group and density (NaN in an empty group), n
@@ -63,8 +64,8 @@ def histogram(
         count, edges = np.histogram(group, num_bins, bounds)
         if (n := np.size(group)) > count.sum():
             raise ValueError(
-                f"scores of {name} reach from {np.min(group):g} to {np.max(group):g}, beyond the range [{bounds[0]:g}, "
-                f"{bounds[1]:g}]: widen it, since bins that leave scores out give wrong shares"
+                f"scores of {name} range from {np.min(group):g} to {np.max(group):g}, beyond the bounds "
+                f"[{bounds[0]:g}, {bounds[1]:g}]: widen them, since bins that leave scores out give wrong shares"
             )
         share = count / n if n else np.nan
         columns = {"low": edges[:-1], "high": edges[1:], "count": count, "share": share}
@@ -75,14 +76,14 @@ def histogram(
 def logit_density(groups: Mapping[Hashable, np.ndarray], names: Sequence[str] = ("group",)) -> pd.DataFrame:
     """Return Gaussian kernel densities of groups of logits on one shared grid, with Scott's bandwidth for each group.
 
-    On the logit, since a kernel on [0, 1] smears probability beyond both ends, where most scores lie.
+    The scale is that of logits: on [0, 1], a kernel would smear probability beyond both ends, where most scores lie.
 
     Args:
         groups, names: as in `histogram`; finite logits, at least one in all.
 
     Returns:
-        One row per point and group: group, logit, prob (of that logit), density (per unit of logit; NaN in a group of
-        less than two different logits), n.
+        One row per point and group: group, logit, prob (of that logit), density (per unit of logit; NaN in a group with
+        fewer than two different logits), n.
     """
     groups = {name: np.ravel(group) for name, group in groups.items()}
     kernels = {name: stats.gaussian_kde(group) for name, group in groups.items() if len(np.unique(group)) > 1}

@@ -1,4 +1,4 @@
-"""Scores by what is observed and true of a label."""
+"""Mean scores of labels grouped by what is observed and by the truth."""
 
 from __future__ import annotations
 

@@ -11,19 +11,19 @@ from spml_core.analysis.missing import missing_blocks
 def identification(found, observed, full, known=None, *, label: int = 1) -> pd.Series:
     """Return precision and recall of the missing labels that were found (Hill Fig. 7), or of pseudo-labels.
 
-    Nearly all unobserved labels are negative, so 99 % of right negatives (EM Tables 4 and 7) may be no better than
-    chance.
+    Nearly all unobserved labels are negative, so pseudo-negatives of which 99 % are right (EM Tables 4 and 7) may be no
+    better than chance.
 
     Args:
-        found: (N, C) bool, labels taken for positive, e.g. probs > tau; only unobserved ones count.
+        found: (N, C) bool, labels taken as positive, e.g. probs > tau; only unobserved ones count.
         observed, full, known: see `bucket_false_negatives`.
-        label: 1; or 0 for labels taken for negative, such as EM+APL's `run.method_state()["pseudo_negative"] > 0`.
+        label: 1; or 0 for labels taken as negative, such as EM+APL's `run.method_state()["pseudo_negative"] > 0`.
 
     Returns:
-        What `identification_curve` has by threshold.
+        A row of `identification_curve`.
 
     Raises:
-        ValueError: `found` is no mask of 0 and 1, or as `bucket_false_negatives`.
+        ValueError: `found` is not a mask of 0 and 1, or as `bucket_false_negatives`.
     """
     found, full = np.asarray(found), np.asarray(full)
     if not np.isin(found, (0, 1)).all():
@@ -32,12 +32,12 @@ def identification(found, observed, full, known=None, *, label: int = 1) -> pd.S
 
 
 def identification_curve(probs, observed, full, thresholds, known=None) -> pd.DataFrame:
-    """Return which missing labels have probs > threshold, for many thresholds in one pass and bounded memory.
+    """Return how well probs > threshold finds missing positives, for many thresholds in one pass and bounded memory.
 
     Returns:
         One row per threshold, increasing: threshold, found (how many missing labels are above it), correct (how many of
         them are positive), precision (correct / found), recall (of the missing positives), chance (the precision of a
-        guess: the share of positives). A share of nothing is NaN.
+        guess: the share of positives). A share of zero labels is NaN.
     """
     thresholds = np.sort(np.ravel(thresholds))
     found, correct = np.zeros((2, len(thresholds) + 1), int)
@@ -55,9 +55,10 @@ def identification_curve(probs, observed, full, thresholds, known=None) -> pd.Da
 
 
 def highest(scores, observed, share: float) -> np.ndarray:
-    """(N, C) bool: the `share` of each class's unobserved labels with the highest scores (EM App. D), rounded down.
+    """Return a mask (N, C) of the `share` of each class's unobserved labels with the highest scores (EM App. D).
 
-    Of equal scores the first rows are taken. `highest(full, observed, share)` is the best that any scores could do.
+    Their number is rounded down; ties go to the first rows. `highest(full, observed, share)` is the best that any
+    scores could do.
 
     Args:
         scores: (N, C); those of observed labels do not matter.

@@ -1,4 +1,4 @@
-"""The pseudo-label k(p) of GR: its published shapes, fits of it to what is truly missing, a test of its slope."""
+"""GR's pseudo-label k(p): its published forms, fits to the truth of the missing labels, and a test of its slope."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from spml_core.analysis.missing import check_probs, missing_labels
 
 
 def k_hat_from_annotation_rate(p, a: float):
-    """GR Eq. 6: k(x) = (1 - a) p / (1 - a p), with a = P(s=1|y=1), 1 / (mean positives an image) for one label each.
+    """Return k(x) = (1 - a) p / (1 - a p), GR Eq. 6.
+
+    Args:
+        p: probabilities in [0, 1].
+        a: P(s=1|y=1), in [0, 1]; with one label per image, 1 / (mean positives per image).
 
     Raises:
-        ValueError: a or a p outside [0, 1].
+        ValueError: a or an entry of p lies outside [0, 1].
     """
     if not 0 <= a <= 1:
         raise ValueError(f"a is a probability P(s=1|y=1), got {a}")
@@ -25,18 +29,18 @@ def k_hat_from_annotation_rate(p, a: float):
 
 
 def k_hat_logistic(p, w: float, b: float):
-    """GR Eq. 7: sigmoid(w p + b)."""
+    """Return sigmoid(w p + b), GR Eq. 7."""
     return expit(w * np.asarray(p, float) + b)
 
 
 @dataclass(frozen=True)
 class KHatFit:
-    """GR's logistic k(p) = sigmoid(w p + b), fitted to what is truly missing; call it with p.
+    """GR's logistic k(p) = sigmoid(w p + b), fitted to the truth of the missing labels; call it with p.
 
     Attributes:
         w, b: slope and offset.
-        standard_errors: of w and of b, by the inverse Fisher information. It takes labels for independent; those of one
-            image or one class are not, so that a band over seeds is wider, and honest.
+        standard_errors: of w and of b, from the inverse Fisher information. They assume independent labels; those of
+            one image or one class are not, so a band over seeds is wider, and honest.
     """
 
     w: float
@@ -48,12 +52,12 @@ class KHatFit:
 
 
 def fit_k_hat(probs, observed, full, known=None) -> KHatFit:
-    """Fit GR's logistic k(p) = sigmoid(w p + b) (Eq. 7) to what is truly missing, by maximum likelihood.
+    """Fit GR's logistic k(p) = sigmoid(w p + b) (Eq. 7) to the truth of the missing labels, by maximum likelihood.
 
-    Args as in `bucket_false_negatives`; every missing label counts once, so no binning enters.
+    Args as in `bucket_false_negatives`; every missing label counts once, without binning.
 
     Raises:
-        ValueError: the missing labels hold no positive or no negative, or one value of p divides the two, so that no
+        ValueError: the missing labels hold no positive or no negative, or one value of p separates the two, so that no
             finite curve fits.
     """
     p, positive = missing_labels(probs, observed, full, known)
@@ -61,9 +65,10 @@ def fit_k_hat(probs, observed, full, known=None) -> KHatFit:
 
 
 def fit_k_hat_to_buckets(buckets: pd.DataFrame) -> KHatFit:
-    """Fit GR's logistic k(p) (Eq. 7) to `bucket_false_negatives`, each weighted by its missing labels, at its mean p.
+    """Fit GR's logistic k(p) (Eq. 7) to the result of `bucket_false_negatives`.
 
-    Nearly the fit of `fit_k_hat` when bins are narrow, in the memory of the bins.
+    Each bucket counts at its mean p, weighted by its number of missing labels. With narrow bins this is nearly the fit
+    of `fit_k_hat`, in the memory of the bins.
 
     Raises:
         ValueError: as `fit_k_hat`.
@@ -80,7 +85,7 @@ def _fit(p: np.ndarray, positives: np.ndarray, number: np.ndarray) -> KHatFit:
     of_positives, of_negatives = p[positives > 0], p[negatives > 0]
     if of_positives.min() >= of_negatives.max() or of_positives.max() <= of_negatives.min():
         raise ValueError(
-            "one value of p divides all positive from all negative missing labels: no finite w fits"
+            "one value of p separates all positive from all negative missing labels: no finite w fits"
         )
     label = np.repeat([1, 0], [len(of_positives), len(of_negatives)])
     weight = np.concatenate([positives[positives > 0], negatives[negatives > 0]])
@@ -95,7 +100,7 @@ def _fit(p: np.ndarray, positives: np.ndarray, number: np.ndarray) -> KHatFit:
 
 @dataclass(frozen=True)
 class SlopeTest:
-    """Is the slope of k(p) more than chance? `p_value` near 0: yes.
+    """Whether the slope of k(p) is more than chance: it is if `p_value` is near 0.
 
     Attributes:
         w: the slope at w = 0 to first order (one Newton step), close to that of `fit_k_hat` where the curve is flat.
@@ -112,18 +117,18 @@ class SlopeTest:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the slope beyond chance: w less the upper and the lower percentile of `null`."""
+        """95 % interval of the slope beyond chance: w minus the upper and the lower percentile of `null`."""
         low, high = np.quantile(self.null, (0.025, 0.975))
         return float(self.w - high), float(self.w - low)
 
 
 def slope_test(probs, observed, full, known=None, *, permutations: int = 200, seed: int = 0) -> SlopeTest:
-    """Permutation test of Assumption 1 of GR: before training, k(p) is constant.
+    """Return a permutation test of Assumption 1 of GR: before training, k(p) is constant.
 
-    Before training p differs between classes far more than between images: the random head decides. The rows of the
-    head are drawn alike, so every assignment of the columns of `probs` to classes is equally likely, and the slope
-    with shuffled columns is what chance produces. A standard error that takes the N*C labels for independent would be
-    too small.
+    Before training, p differs far more between classes than between images, because of the random head. The rows of the
+    head are drawn from one distribution, so every assignment of the columns of `probs` to classes is equally likely,
+    and the slope with shuffled columns is what chance produces. A standard error that treats the N*C labels as
+    independent would be too small.
 
     Args as in `fit_k_hat`.
     """

@@ -1,4 +1,4 @@
-"""What label matrices hold: pure functions on arrays, behind the tables and figures of data set statistics."""
+"""Statistics of label matrices, as pure functions on arrays, for the tables and figures about data sets."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from spml_core.analysis.missing import of_one_shape
 
 
 def summary(full, observed=None, known=None) -> dict[str, float]:
-    """Size and mean labels of a set of images, as in the data set tables of the papers.
+    """Return the size and mean label counts of a set of images, as in the data set tables of the papers.
 
     Args:
         full: (N, C) truth in {1, 0}.
         observed: (N, C) in {1, 0, -1}; None = nothing is observed.
-        known: (N, C) bool, where the truth is known. Default: everywhere.
+        known: (N, C) bool, where the truth is known; None = everywhere.
 
     Returns:
-        images, classes, positives (number), mean_positives, mean_negatives (an image), without_positive (images),
-        observed, mean_observed (positives), and false_negative_share: of the unobserved labels whose truth is known,
-        the share that is positive (NaN where there is none).
+        images, classes, positives (their numbers), mean_positives, mean_negatives (per image), without_positive (number
+        of images), observed, mean_observed (positives: number, per image), and false_negative_share: the share of
+        positives among the unobserved labels whose truth is known (NaN if there are none).
 
     Raises:
-        ValueError: shapes that differ.
+        ValueError: the shapes differ.
     """
     table = per_class(full, np.zeros_like(full) if observed is None else observed, known)
     full, total = np.asarray(full), table.drop(columns="class").sum()
@@ -42,7 +42,7 @@ def summary(full, observed=None, known=None) -> dict[str, float]:
 
 
 def per_class(full, observed, known=None) -> pd.DataFrame:
-    """Observed and missing labels of each class: GR (Chen et al., 2024) Fig. 4, EM (Zhou et al., 2022) Fig. 2d and 9.
+    """Return observed and missing labels of each class (GR, Chen et al., 2024, Fig. 4; EM, Zhou et al., Fig. 2d, 9).
 
     Args:
         full, observed, known: as in `summary`.
@@ -50,11 +50,11 @@ def per_class(full, observed, known=None) -> pd.DataFrame:
     Returns:
         One row per class: class (its number), images; positives, of which observed_positives (s = 1) and
         missing_positives (y = 1, s = 0); missing_negatives (y = 0, s = 0, known); missing_share: missing over all
-        positives; positive_share: of the unobserved labels, the share that is positive (1 - it is negative). A share
-        of nothing is NaN.
+        positives; positive_share: share of positives among the unobserved labels (the others are negative). A share of
+        zero labels is NaN.
 
     Raises:
-        ValueError: shapes that differ.
+        ValueError: the shapes differ.
     """
     full, observed, known = of_one_shape(known, full=full, observed=observed)
     positive = full == 1
@@ -76,6 +76,6 @@ def per_class(full, observed, known=None) -> pd.DataFrame:
 
 
 def labels_per_image(full, most: int) -> np.ndarray:
-    """(most + 1,) share of the images with 0, 1, 2, ... positives; the last entry counts `most` and more."""
+    """Return the shares (most + 1,) of images with 0, 1, 2, ... positives; the last entry counts `most` and more."""
     count = np.minimum((np.asarray(full) == 1).sum(1), most)
     return np.bincount(count, minlength=most + 1) / len(count)

@@ -1,4 +1,4 @@
-"""The missing labels of a data set: unobserved, and in truth positive or negative. In blocks, for bounded memory."""
+"""The missing labels of a data set, with their truth, in blocks for bounded memory."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-BLOCK = 2**20  # entries a block: 8 MB in float64
+BLOCK = 2**20  # entries per block: 8 MB in float64
 
 
 def of_one_shape(known=None, **arrays) -> list[np.ndarray]:
-    """Return the arrays, and `known` as (N, C) booleans; None is everywhere.
+    """Return the arrays, and `known` as (N, C) booleans; None = known everywhere.
 
     Raises:
-        ValueError: they are not of one (N, C) shape; names them with their shapes.
+        ValueError: the arrays do not have one (N, C) shape; names them with their shapes.
     """
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
     shape = next(iter(arrays.values())).shape
     arrays["known"] = np.broadcast_to(True, shape) if known is None else np.asarray(known, bool)
     if len(shape) != 2 or any(array.shape != shape for array in arrays.values()):
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise ValueError(f"{shapes} must be of one (N, C) shape")
+        raise ValueError(f"{shapes} must have the same shape (N, C)")
     return list(arrays.values())
 
 
@@ -31,7 +31,7 @@ def missing_blocks(probs, observed, full, known=None) -> Iterator[tuple[np.ndarr
         probs: (N, C) in [0, 1].
         observed: (N, C) in {1, 0, -1}; only unobserved entries (0) are missing.
         full: (N, C) truth in {1, 0}.
-        known: (N, C) bool, where the truth is known; what is not known is left out. None = everywhere.
+        known: (N, C) bool, where the truth is known; the rest is left out. None = everywhere.
 
     Raises:
         ValueError: shapes differ, a probability lies outside [0, 1] (logits passed by mistake), or the truth of a
@@ -53,18 +53,18 @@ def missing_blocks(probs, observed, full, known=None) -> Iterator[tuple[np.ndarr
 
 
 def missing_labels(probs, observed, full, known=None):
-    """All of `missing_blocks` at once: (p, whether truly positive), each (number of missing labels,)."""
+    """Return all of `missing_blocks` at once: (p, whether truly positive), each (number of missing labels,)."""
     blocks = list(missing_blocks(probs, observed, full, known))
     return tuple(np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
 
 
 def or_undefined(value: float, n: int, spec: str = ".2f") -> str:
-    """A number as text, or why there is none: "undefined (n=0)"."""
+    """Return a number as text, or why there is none: "undefined (n=0)"."""
     return f"undefined (n={n})" if np.isnan(value) else format(value, spec)
 
 
 def check_probs(probs) -> np.ndarray:
-    """As float64.
+    """Return probabilities as float64.
 
     Raises:
         ValueError: one lies outside [0, 1].

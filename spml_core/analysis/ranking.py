@@ -17,7 +17,7 @@ class Ranking:
         table: indexed by method, best first: mean_score, mean_rank, rank_low, rank_high (bootstrap over blocks).
         friedman_p: of the hypothesis that all methods rank alike; NaN with fewer than three methods.
         critical_difference: two mean ranks further apart than this differ at level alpha (Nemenyi).
-        blocks: how many blocks entered.
+        blocks: number of blocks.
     """
 
     table: pd.DataFrame
@@ -29,11 +29,11 @@ class Ranking:
 def rank(scores: pd.DataFrame, alpha: float = 0.05) -> Ranking:
     """Rank methods over data sets, missing ratios or seeds (Demšar, JMLR 2006).
 
-    The tests take blocks for independent: seeds of one data set are not independent evidence about other data sets, so
-    average over seeds first to speak of data sets, or use seeds as blocks to speak of that data set alone.
+    The tests assume independent blocks. Seeds of one data set are not independent evidence about other data sets: for
+    statements about data sets, average over seeds first; use seeds as blocks for statements about one data set.
 
     Args:
-        scores: a row a block, a column a method; higher is better.
+        scores: one row per block, one column per method; higher is better.
         alpha: level of tests and intervals; 0.05 or 0.10 are usual.
 
     Raises:
@@ -43,7 +43,7 @@ def rank(scores: pd.DataFrame, alpha: float = 0.05) -> Ranking:
     number, k = values.shape
     if min(number, k) < 2 or not np.isfinite(values).all():
         raise ValueError(
-            "ranks need a score of each of 2 methods (columns) or more in each of 2 blocks (rows) or more, got "
+            "ranks need a score for every method (columns, at least 2 methods) in every block (rows, at least 2), got "
             f"{np.isfinite(values).sum()} scores of shape {values.shape}"
         )
     ranks = stats.rankdata(-values, axis=1)
@@ -58,6 +58,6 @@ def rank(scores: pd.DataFrame, alpha: float = 0.05) -> Ranking:
 
 
 def critical_difference(num_methods: int, num_blocks: int, alpha: float = 0.05) -> float:
-    """Nemenyi's critical difference of mean ranks: q sqrt(k (k + 1) / (6 N)) (Demšar, 2006, Eq. 3.2.2)."""
+    """Return Nemenyi's critical difference of mean ranks: q sqrt(k (k + 1) / (6 N)) (Demšar, 2006, Eq. 3.2.2)."""
     q = stats.studentized_range.ppf(1 - alpha, num_methods, np.inf) / np.sqrt(2)
     return float(q * np.sqrt(num_methods * (num_methods + 1) / (6 * num_blocks)))

@@ -16,14 +16,14 @@ from spml_core.paths import locate
 
 MIN_SEEDS = 3  # with fewer, a claim about training is not judged
 CONFIDENCE = 0.95
-SHOWN = 3  # intervals in the evidence of a claim about more than four
+SHOWN = 3  # intervals shown as evidence of a claim about more than four
 HOLDS, DOES_NOT_HOLD, UNDECIDED, NOT_JUDGED = VERDICTS = (
     "holds", "does not hold", "undecided", "not judged",
 )  # fmt: skip
 
 
 def mean_sd(values: Sequence[float], digits: int = 1) -> str:
-    """Return mean and standard deviation over the seeds, "96.3 ± 0.7"; one value stands alone."""
+    """Return mean and standard deviation over the seeds, "96.3 ± 0.7"; for one value, only that."""
     mean = f"{statistics.fmean(values):.{digits}f}"
     return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
@@ -39,7 +39,7 @@ class Interval(NamedTuple):
     def of_mean(cls, values: Sequence[float]) -> "Interval":
         """Return the mean of a few values, one per seed, with Student's interval: ± 2.48 sd for three of them.
 
-        Of a single value the interval is unbounded.
+        The interval of a single value is unbounded.
         """
         mean = statistics.fmean(values)
         if len(values) < 2:
@@ -49,7 +49,7 @@ class Interval(NamedTuple):
         return cls(mean, mean - half, mean + half)
 
     def __str__(self) -> str:
-        """Return e.g. "+3.1 [1.2, 5.0]", with the digits that the width justifies, and that tell each end from 0."""
+        """Return e.g. "+3.1 [1.2, 5.0]", with as many digits as the width justifies and as tell each end from 0."""
         width = self.high - self.low
         if not math.isfinite(width):
             return f"{self.value:+.3g}"
@@ -61,14 +61,14 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """A paper's qualitative claim and what became of it. Make one with `order`, `differences`, `bounds` or `fact`.
+    """A paper's qualitative claim and the verdict on it. Make one with `order`, `differences`, `bounds` or `fact`.
 
     Attributes:
         claim: what is claimed, e.g. "GR's Wasserstein distance is larger than AN's".
         verdict: one of `VERDICTS`.
         evidence: the numbers behind the verdict.
         source: where the claim is made, e.g. "GR 4.4".
-        seeds: how many seeds stand behind the numbers; None = nothing is random.
+        seeds: number of seeds behind the evidence; None = nothing is random.
     """
 
     claim: str
@@ -89,12 +89,12 @@ class Claim:
         """Return the claim that every quantity is larger than `above`.
 
         It holds if all intervals lie above the bound, does not hold if one lies below it, and is undecided otherwise.
-        The level of 95 % is that of each interval, not of all of them together.
+        The level of 95 % applies to each interval, not to all of them together.
 
         Args:
             intervals: estimate by name; the lowest are shown where there are many.
             above: the bound, 0 for a difference. For a claim that a quantity is smaller, pass its negative.
-            seeds: how many seeds the intervals are over; with fewer than 3 there is no verdict.
+            seeds: number of seeds behind the intervals; with fewer than 3 there is no verdict.
         """
         return cls(claim, _verdict(intervals, above, seeds), _evidence(intervals, above), source, seeds)
 
@@ -104,8 +104,8 @@ class Claim:
     ) -> "Claim":
         """Return the claim that every difference is larger than `above`, by Student's intervals over the seeds.
 
-        Runs of one seed share labels, initial weights and order of examples, so their difference is steadier than
-        either of them.
+        Runs with the same seed share labels, initial weights and order of examples, so their difference varies less
+        than either of them.
 
         Args:
             paired: name of a difference, e.g. "GR - AN" -> one value per seed.
@@ -155,7 +155,7 @@ def tally(claims: Iterable[Mapping]) -> str:
 
 
 def decided(claims: Iterable[Mapping]) -> str:
-    """Return the sentence that says how many of the claims are decided at all, "" without claims."""
+    """Return a sentence that says how many of the claims are decided; "" without claims."""
     claims = list(claims)
     number = sum(claim["verdict"] in (HOLDS, DOES_NOT_HOLD) for claim in claims)
     return f"{number} of {len(claims)} claims of the papers are decided: {tally(claims)}." if claims else ""
@@ -178,7 +178,7 @@ def save_headline(
         value = str(value) if isinstance(value, Interval) else value
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise ValueError(f"headline number {key!r} is {value}: look at what it is computed from")
+                raise ValueError(f"headline number {key!r} is {value}: check what it is computed from")
             value = float(f"{value:.4g}")
         rounded[key] = value
     if stated := [asdict(claim) for claim in claims]:

@@ -1,6 +1,6 @@
-"""Figures and tables that go into a paper as they are: venue sizes, captions, files that do not change without reason.
+"""Figures and tables that go into a paper as they are: venue sizes, captions, files with reproducible bytes.
 
-figures.use("icml")                                        once a notebook; without it, IJCAI
+figures.use("icml")                                        once per notebook; without it, IJCAI
 fig, ax = figures.subplots()
 ax.plot(x, y, **figures.style("gr"))
 save_figure(fig, "07a-wasserstein", frame, figures_dir, caption="...", context=context(runs), source="GR Fig 3a")
@@ -27,13 +27,13 @@ from spml_core.words import count
 
 # Ships with matplotlib and looks like Times: nothing to install, the same file everywhere.
 FONT = "STIXGeneral"
-# Column and text width in inches and whose font sizes: venues that tueplots lacks, from their style files.
+# Venues that tueplots lacks: column and text width in inches, from their style files, and whose font sizes they use.
 OWN_VENUES = {"ijcai2024": (3.375, 7.0, "aaai2024"), "ieee": (3.5, 7.16, "icml2024")}
 _chosen = {"venue": "ijcai2024", "formats": (), "font": FONT, "font_asked": FONT}
 
 
 def venues() -> list[str]:
-    """Names that `use` and `subplots` know. A name without its year means the latest year."""
+    """Return the names that `use` and `subplots` know. A name without its year means the latest year."""
     sized = {re.sub("_(half|full)$", "", name) for name in dir(figsizes)}
     return sorted(
         {name for name in sized if re.fullmatch(r"[a-z]+\d{4}", name)} & set(dir(fontsizes)) | {*OWN_VENUES}
@@ -41,11 +41,11 @@ def venues() -> list[str]:
 
 
 def use(venue: str = "ijcai2024", formats: Collection[str] = (), font: str = FONT) -> None:
-    """Set what all following figures of this session are made for.
+    """Set venue, file formats and font of all following figures of this session.
 
     Args:
         venue: "ijcai2024", "icml", "neurips", "cvpr", "ieee", ...: see `venues`.
-        formats: written besides PDF and PNG: "svg".
+        formats: file formats besides PDF and PNG; "svg" is the only one.
         font: family of all text. One that is not installed is replaced by STIX, with a warning, and both names are
             written beside each figure.
 
@@ -53,7 +53,7 @@ def use(venue: str = "ijcai2024", formats: Collection[str] = (), font: str = FON
         ValueError: unknown venue or format.
     """
     if unknown := sorted({*formats} - {"svg"}):
-        raise ValueError(f"unknown format {unknown[0]!r}: besides pdf and png there is svg")
+        raise ValueError(f"unknown format {unknown[0]!r}: besides pdf and png, only svg can be written")
     installed = font in font_manager.get_font_names()
     if not installed:
         warnings.warn(
@@ -64,7 +64,7 @@ def use(venue: str = "ijcai2024", formats: Collection[str] = (), font: str = FON
 
 
 def find_venue(name: str) -> str:
-    """The full name of a venue, "icml2024" for "icml".
+    """Return the full name of a venue, "icml2024" for "icml".
 
     Raises:
         ValueError: unknown venue.
@@ -76,12 +76,12 @@ def find_venue(name: str) -> str:
 
 
 def _sizes(venue: str) -> tuple[dict[str, float], dict]:
-    """Widths in inches, and font sizes."""
+    """Return widths in inches, and font sizes."""
     if venue in OWN_VENUES:
-        column, text, like = OWN_VENUES[venue]
-        return {"column": column, "text": text}, getattr(fontsizes, like)()
+        column, text, fonts = OWN_VENUES[venue]
+        return {"column": column, "text": text}, getattr(fontsizes, fonts)()
     width = lambda name: getattr(figsizes, name)()["figure.figsize"][0]  # noqa: E731
-    if hasattr(figsizes, venue):  # a page of one column: 0.6 of it leaves room for a legend
+    if hasattr(figsizes, venue):  # a single-column page: 0.6 of its width leaves room for a legend
         found = {"column": 0.6 * width(venue), "text": width(venue)}
     else:
         found = {"column": width(f"{venue}_half"), "text": width(f"{venue}_full")}
@@ -99,13 +99,13 @@ def subplots(
 ):
     """Return figure and axes, as `plt.subplots` does, as wide as a venue's column or text.
 
-    Sets matplotlib's defaults for the rest of the session, since text and lines take theirs when they are drawn.
+    Sets matplotlib's defaults for the rest of the session, since text and lines read them when they are drawn.
 
     Args:
-        width: "column" or "text", 3.375 and 7 inches at IJCAI; where a page has one column, "column" is 0.6 of it. The
+        width: "column" or "text", 3.375 and 7 inches at IJCAI; on a page with one column, "column" is 0.6 of it. The
             venue is the one that `use` has set.
         height_to_width: of each of the axes in the grid.
-        figure: makes the figure, see `detached`.
+        figure: function that makes the figure, see `detached`.
         options: of `Figure.subplots`, e.g. sharey=True.
 
     Raises:
@@ -133,7 +133,7 @@ def subplots(
 def panels(number: int, columns: int = 3, **options) -> tuple[Figure, list]:
     """Return a figure with `number` axes in rows of at most `columns`, and the list of the axes.
 
-    It is as wide as the text, or as a column if there is one panel. Axes above an empty place show their ticks.
+    It is as wide as the text, or as a column if there is one panel. Axes above an empty cell show their tick labels.
 
     Args:
         options: of `subplots`.
@@ -149,21 +149,21 @@ def panels(number: int, columns: int = 3, **options) -> tuple[Figure, list]:
 
 
 def detached(nrows: int = 1, ncols: int = 1, *, width: str = "text", **options):
-    """Return `subplots` of a figure that pyplot does not know: shown by nobody but its owner, and gone with it."""
+    """Return `subplots` of a figure that pyplot does not manage: only its owner shows it, and it is freed with it."""
     return subplots(nrows, ncols, width=width, figure=Figure, **options)
 
 
 def dataset_name(dataset: str, root: str | Path | None) -> str:
-    """Return what a data set is called: one of the kind "folder" goes by the name of its folder."""
+    """Return the name of a data set; for one of the kind "folder", the name of its folder."""
     return Path(root).name if dataset == "folder" and root else dataset
 
 
 def context(runs: Iterable, epoch: str = "best") -> str:
-    """What a figure has to say about the runs it shows: data, backbone, seeds, choice of the epoch, exact or not.
+    """Return the conditions of the runs that a figure shows: data, backbone, seeds, choice of epoch, exact or not.
 
     Args:
         runs: `spml_core.runs.Run`s.
-        epoch: "best", or in words which epochs are shown instead, e.g. "last epoch", "every epoch".
+        epoch: "best", or a description of the epochs shown instead, e.g. "last epoch", "every epoch".
 
     Returns:
         e.g. "digits (4,000 training images), digits_cnn, 3 seeds, best epoch on clean validation labels, exact losses"
@@ -205,16 +205,16 @@ def save_figure(
     """Write NAME.pdf, NAME.png (300 dpi), NAME.csv, the numbers behind the figure, and NAME.caption.json.
 
     Fonts are embedded as Type 42, which conferences accept; no file holds a date or a random id, so the same data
-    gives the same bytes. A relative `directory` is taken from the project folder, wherever the notebook runs.
+    gives the same bytes. A relative `directory` is relative to the project folder, wherever the notebook runs.
 
     Args:
         name: stem of the files, beginning with the notebook's number, e.g. "06b-after-training".
         caption: one or two sentences; also title of the PDF, and what a screen reader says in the gallery.
-        context: under what conditions, see the function `context`.
-        source: what of the papers this redraws, e.g. "GR Fig 3a"; several are joined by "; ".
+        context: the conditions, see the function `context`.
+        source: the figure of a paper that this redraws, e.g. "GR Fig 3a"; several are joined by "; ".
 
     Raises:
-        ValueError: a name that is not one of a file, but leads into another folder.
+        ValueError: the name is not a file name but leads into another folder.
     """
     fonts = {"font": _chosen["font"], "font_asked": _chosen["font_asked"]}
     stem = write_data(name, directory, data, "figure", caption, context, source, **fonts)

@@ -13,17 +13,17 @@ _MARKERS = {"-": "o", "--": "s", ":": "^", "-.": "D"}
 
 
 def _shown(method: str) -> type[Method]:
-    """Return the class of a registered method, a plain one for another: one of a paper, or of another notebook."""
+    """Return the class of a registered method; for others, such as a paper's or another notebook's, a plain one."""
     return get(method) if method in names() else Method
 
 
 def label(method: str) -> str:
-    """Return what figures and tables call a method; the name of one that is not registered."""
+    """Return the label of a method in figures and tables; its name if it is not registered."""
     return _shown(method).label or method
 
 
 def color(method: str) -> str:
-    """Return the colour of a method, for matplotlib; grey for one that is not registered."""
+    """Return the colour of a method, for matplotlib; grey if it is not registered."""
     return _shown(method).color
 
 

@@ -1,4 +1,4 @@
-"""Tables that go into a paper as they are: CSV, LaTeX with booktabs, and what stands under them."""
+"""Tables that go into a paper as they are: CSV, LaTeX with booktabs, and captions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spml_core.paths import locate
 
 OWN = [
     (re.compile("(\\w)\u0302"), r"\\ensuremath{\\hat \1}"),  # k̂ is two characters
-    (re.compile("∅"), r"\\ensuremath{\\emptyset}"),  # theirs needs amssymb
+    (re.compile("∅"), r"\\ensuremath{\\emptyset}"),  # the default rule needs amssymb
 ]
 ENCODER = latexencode.UnicodeToLatexEncoder(
     conversion_rules=[latexencode.UnicodeToLatexConversionRule(latexencode.RULE_REGEX, OWN), "defaults"],
@@ -40,13 +40,13 @@ def save_table(
     """Show a table and write NAME.csv, NAME.tex (LaTeX with booktabs) and NAME.caption.json.
 
     Args:
-        table: as it shall look, without its index; a cell may be text such as "96.3 ± 0.7" (`mean_sd`).
+        table: as it should look, without its index; a cell may be text such as "96.3 ± 0.7" (`mean_sd`).
         name, caption, context, source: as in `save_figure`; in LaTeX the label is tab:NAME.
         bold: booleans in the shape of `table`: cells set in bold, in LaTeX.
-        float_format: of floats on screen and in LaTeX; the CSV keeps 6 digits. A missing number is "--".
+        float_format: format of floats on screen and in LaTeX; the CSV keeps 6 digits. A missing number is "--".
 
     Raises:
-        ValueError: `bold` has another shape, or the name is not one of a file.
+        ValueError: `bold` has another shape, or the name is not a file name.
     """
     if bold is not None and bold.shape != table.shape:
         raise ValueError(f"bold has the shape {bold.shape}, the table {table.shape}: they must be the same")
@@ -77,7 +77,7 @@ def save_table(
 
 
 def tex(text: str) -> str:
-    """Return plain text as LaTeX: signs that mean something there are escaped, Greek letters and ± are commands."""
+    """Return plain text as LaTeX: special characters are escaped, Greek letters and ± become commands."""
     return ENCODER.unicode_to_latex(str(text))
 
 
@@ -91,17 +91,17 @@ def write_data(
     source: str,
     **more,
 ) -> Path:
-    """Write what figures and tables have alike, NAME.csv and NAME.caption.json, and return the path without a suffix.
+    """Write what figures and tables share, NAME.csv and NAME.caption.json, and return the path without a suffix.
 
     The numbers have 6 digits and the same bytes on every system; the caption is for the gallery and for whoever puts
     the figure into a paper.
 
     Raises:
-        ValueError: a name that is not one of a file, but leads into another folder.
+        ValueError: the name is not a file name but leads into another folder.
     """
     if PureWindowsPath(name).name != name or name in ("", ".", "..") or not name.isprintable():
         raise ValueError(
-            f"{name!r} is no file name: use one without / and \\, such as 'loss-lab'; the folder is {directory}"
+            f"{name!r} is not a file name: use one without / and \\, such as 'loss-lab'; the folder is {directory}"
         )
     folder = locate(directory)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Random directions in weight space whose steps mean the same for every model."""
+"""Random directions in weight space whose steps are comparable between models."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ def random_direction(model: nn.Module, seed: int) -> dict[str, Tensor]:
     """Return a filter-normalised Gaussian direction (Li et al., 2018, section 4): tensors by parameter name.
 
     Each filter (a slice of the first axis: the weights of one output) gets the norm of the model's own filter. So a
-    step of 1 is as large as the weights, whatever their scale, which batch normalisation leaves free. Tensors of one
-    axis (biases; scales and shifts of normalisation) are left out, as in the authors' code: they stay as they are.
+    step of 1 is as large as the weights, whatever their scale, which batch normalisation leaves free. Tensors with one
+    axis (biases; scales and shifts of normalisation) are left out and do not change, as in the authors' code.
 
     The same seed draws the same noise for every model of one architecture.
 
     Raises:
-        ValueError: the model has no tensor of two or more axes.
+        ValueError: the model has no tensor with two or more axes.
     """
     generator = torch.Generator().manual_seed(seed)
     direction = {}

@@ -1,6 +1,6 @@
 """How flat a minimum is: width and rise of a line, and the curvature of the loss at the minimum.
 
-All of them are exact for a quadratic loss whose minimum is the centre, but for the estimated trace of a large Hessian.
+All are exact for a quadratic loss whose minimum is the centre, except for the estimated trace of a large Hessian.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tqdm.auto import tqdm
 
 from spml_core.landscape.problem import Problem
 
-DENSE = 256  # up to so many parameters the whole Hessian is computed
-BASIS = 6  # Lanczos vectors before accuracy is looked at: they leave 1e-6 of the top eigenvalue of a trained network
-TOGETHER = 2  # random vectors in one product: a third less time than one by one, and more only take memory
+DENSE = 256  # up to this many parameters, the whole Hessian is computed
+BASIS = 6  # Lanczos vectors before the accuracy is checked: an error of 1e-6 in a trained network's top eigenvalue
+TOGETHER = 2  # random vectors per product: a third less time than one by one, and more would only take memory
 
 
 def width(alphas, values, delta: float) -> float:
     """Return the length of the interval around 0 in which the loss stays within `delta` of its value at 0.
 
-    Between two steps the square root of the rise is interpolated, which is straight for a quadratic.
+    Between two steps the square root of the rise is interpolated, which is linear for a quadratic.
 
     Args:
         alphas: (A,) increasing, with 0 among them.
@@ -34,7 +34,7 @@ def width(alphas, values, delta: float) -> float:
 
     Returns:
         The width in units of alpha; NaN if the loss does not rise by delta on both sides before the line ends or meets
-        a hole: then look further out.
+        a hole: take a longer line then.
     """
     alphas, values = np.asarray(alphas, float), np.asarray(values, float)
     centre = int(np.abs(alphas).argmin())
@@ -68,13 +68,13 @@ def mean_rise(alphas, values, radius: float) -> float:
         The rise; NaN if a hole lies at the centre or on the way, where the loss rose beyond all bounds.
 
     Raises:
-        ValueError: the radius leaves the steps.
+        ValueError: the radius is not within the steps.
     """
     alphas, values = np.asarray(alphas, float), np.asarray(values, float)
     inside = min(-alphas[0], alphas[-1])
     if not 0 < radius <= inside:
         raise ValueError(
-            f"radius must be in (0, {inside:g}], as far as the steps go on every side; got {radius}"
+            f"radius must be in (0, {inside:g}], which the steps cover on both sides; got {radius}"
         )
     points = [-radius, 0, radius]
     spline = np.isfinite(values).all() and len(values) >= 4
@@ -110,8 +110,8 @@ def curvature(
 ) -> Curvature:
     """Return the largest eigenvalue (Lanczos) and the trace (Hutchinson) of a loss's Hessian, batch norm frozen.
 
-    A method's loss stops the gradient through k and v, through pseudo-labels and the like; the Hessian is that of the
-    loss in which these are constants with the values they have here. Unlike a landscape it covers biases and
+    A method's loss stops the gradient through k and v, through pseudo-labels and similar values; the Hessian is that of
+    the loss in which these are constants with their current values. Unlike a landscape, it covers biases and
     normalisation too, and it depends on the scale of the weights, which batch normalisation leaves free.
 
     Args:
@@ -150,7 +150,7 @@ def curvature(
 
 
 class _Mean(nn.Module):
-    """A loss as curvlinops takes it: a module with the reduction it stands for."""
+    """A loss in the form that curvlinops expects: a module with its reduction."""
 
     reduction = "mean"
 

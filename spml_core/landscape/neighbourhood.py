@@ -1,4 +1,4 @@
-"""What was computed around a run, stored in files: asked for again, it is read."""
+"""Landscapes and curvature around a run, computed once and stored in files."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from spml_core.train.device import threads
 
 
 class Neighbourhood:
-    """Landscapes and curvature around a run's best weights, in files named by the run and a key of what was asked.
+    """Landscapes and curvature around a run's best weights, in files named after the run and a key of the request.
 
-    They are computed by as many threads as the run was trained by: small networks are no faster by all cores, and ten
-    times slower where another process wants them, too.
+    They are computed with as many threads as the run was trained with: with all cores, small networks are no faster,
+    and ten times slower if another process uses the cores too.
 
     Args:
         run: a finished run.
@@ -37,7 +37,7 @@ class Neighbourhood:
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem of the run, made when something has to be computed."""
+        """The problem of the run, built when something has to be computed."""
         return of_run(self.run, **self._options)
 
     def line(self, alphas, directions=(0, 1, 2), **options) -> Landscape:
@@ -65,7 +65,7 @@ class Neighbourhood:
 
         Args:
             alphas, directions: of the lines; rise and width are means over them.
-            radius, delta: of `mean_rise` and `width`; a measure is NaN where a line does not go far enough for it.
+            radius, delta: of `mean_rise` and `width`; a measure is NaN if a line is too short for it.
             options: of `curvature`.
         """
         lines, rows = self.line(alphas, directions, progress=progress), []
@@ -88,6 +88,6 @@ class Neighbourhood:
     def _path(self, kind: str, ending: str, asked: list) -> Path:
         options = {k: v for k, v in self._options.items() if k != "device"}
         content = hashlib.sha256(json.dumps([options, asked], sort_keys=True).encode())
-        # Trained anew, it is another minimum.
+        # A run that is trained again has another minimum.
         content.update((self.run.path / "model.safetensors").read_bytes())
         return self.folder / f"{self.run.path.name}-{kind}-{content.hexdigest()[:12]}.{ending}"

@@ -1,4 +1,4 @@
-"""What a landscape is computed of: a model, images, and the losses of its logits."""
+"""What a landscape is computed from: a model, images, and losses of the model's logits."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Problem:
         inputs: (n, ...), on the model's device.
         losses: by name; each takes the logits (m, C) and the rows (m,) of `inputs` that they belong to, and gives a
             scalar, the mean. All are computed from one forward pass.
-        batch_norm: "frozen" keeps the running statistics of training. "recalibrated" measures them anew at every
-            point, on `inputs`: what a user of such weights would do, for two forward passes a point.
-        batch_size: rows a forward pass.
-        note: what a surface's file says about its origin, as JSON.
+        batch_norm: "frozen" keeps the running statistics of training. "recalibrated" measures them again at every
+            point, on `inputs`, as a user of such weights would do; this takes two forward passes per point.
+        batch_size: rows per forward pass.
+        note: what a surface's file records about its origin, as JSON.
     """
 
     model: nn.Module
@@ -76,7 +76,7 @@ class Problem:
 
 
 class FullBCE:
-    """Binary cross-entropy with the whole truth: the same yardstick for every method.
+    """Binary cross-entropy with the full truth: the same yardstick for every method.
 
     Args:
         full: (n, C) truth in {1, 0}.
@@ -94,26 +94,26 @@ class FullBCE:
 
 
 class MethodLoss:
-    """The loss of a method as it is at the end of training: `Step(num_epochs, num_epochs)`, its state untouched.
+    """The loss of a method at the end of training: `Step(num_epochs, num_epochs)`. The method's state does not change.
 
-    For GR the schedule stands still at w(T), b(T), mu(T), sigma(T); k and v are still functions of p, with these
-    constants. Label estimates, pseudo-labels and corrections stay those of `method`. LASD's consistency term needs
-    further views of an image and the penalty of l1r and l2r the weights: neither is part of it.
+    For GR the schedule is fixed at w(T), b(T), mu(T), sigma(T); k and v are still functions of p, with these constants.
+    Label estimates, pseudo-labels and corrections stay those of `method`. Not included are LASD's consistency term,
+    which needs further views of an image, and the penalty of l1r and l2r, which needs the weights.
 
     Args:
         method: with the state of the best epoch.
         observed: (n, C) in {1, 0, -1}.
-        index: (n,) the rows of the training set that these are.
+        index: (n,) the rows of these images in the training set.
     """
 
     def __init__(self, method: methods.Method, observed: Tensor, index: Tensor, num_epochs: int):
         self.method, self.observed, self.index, self.num_epochs = method, observed, index, num_epochs
         if hasattr(method, "epoch"):
-            method.epoch = num_epochs  # this epoch has begun: nothing is decided anew
+            method.epoch = num_epochs  # this epoch has begun: nothing is decided again
 
     def __call__(self, logits: Tensor, rows: Tensor) -> Tensor:
         step = Step(self.num_epochs, self.num_epochs, self.index[rows])
-        # A method may record what it sees: in copies of its buffers, so that every point finds the same state.
+        # A method may record what it sees; it does so in copies of its buffers, so that every point has the same state.
         state = {name: buffer.clone() for name, buffer in self.method.named_buffers()}
         arguments = (logits, self.observed[rows], step)
         return functional_call(self.method, state, arguments) if state else self.method(*arguments)
@@ -134,15 +134,15 @@ def of_run(
         batch_norm: see `Problem`.
 
     Raises:
-        ValueError: the data set is not the one of the run any more.
+        ValueError: the data set has changed since the run was trained.
     """
     config, known_fields = run.config, {f.name for f in fields(Experiment)}
     experiment = Experiment(**{k: v for k, v in config.items() if k in known_fields})
     dataset = experiment.load_data(run.path.parent / "cache")
     if dataset.fingerprint != run.summary["data"]["fingerprint"]:
         raise ValueError(
-            f"data set {dataset.name!r} has changed since {run.path.name} was trained: its images or labels are other "
-            "ones. Train the run again."
+            f"data set {dataset.name!r} has changed since {run.path.name} was trained: its images or labels differ. "
+            "Train the run again."
         )
     part = dataset.parts["train"]
     number, classes = len(part), len(dataset.classes)

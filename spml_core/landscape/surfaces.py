@@ -1,4 +1,4 @@
-"""Losses along lines and on grids. Computing and plotting are apart: the result is a file."""
+"""Losses along lines and on grids. Computing is separate from plotting: the result is a file."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Landscape:
     """Losses around a model.
 
     Attributes:
-        alphas: (A,) steps along a direction; of a surface along the first.
+        alphas: (A,) steps along a direction; for a surface, along the first.
         betas: (A,) steps along the second direction; None for lines.
-        values: by loss; lines (directions, A), a surface (A, A) with `values[...][i, j]` at alphas[i], betas[j]. NaN is
-            a hole: the loss was not finite there.
+        values: by loss; for lines (directions, A), for a surface (A, A) with `values[...][i, j]` at alphas[i],
+            betas[j]. NaN is a hole: the loss was not finite there.
         meta: what was computed, as JSON: directions (seeds), batch_norm, number of images, where the weights come from,
             the losses at the centre.
     """
@@ -50,12 +50,12 @@ class Landscape:
         return points.assign(**{name: value.ravel() for name, value in self.values.items()})
 
     def rise(self, loss: str) -> np.ndarray:
-        """Return a loss above its value at the trained weights; NaN is a hole."""
+        """Return a loss minus its value at the trained weights; NaN is a hole."""
         return self.values[loss] - self.meta["centre"][loss]
 
     @classmethod
     def load(cls, path: str | Path) -> Landscape:
-        """Read a finished file.
+        """Return the landscape in a finished file.
 
         Raises:
             ValueError: some of its points are not computed yet.
@@ -63,8 +63,8 @@ class Landscape:
         meta, arrays = _read(path)
         if not arrays["done"].all():
             raise ValueError(
-                f"{path}: {arrays['done'].sum()} of {arrays['done'].size} points are there; ask for the rest by "
-                "computing it again with this path"
+                f"{path}: {arrays['done'].sum()} of {arrays['done'].size} points are computed; for the rest, compute "
+                "it again with this path"
             )
         return cls._of(meta, arrays)
 
@@ -79,7 +79,7 @@ def line(problem: Problem, alphas, directions: Sequence[int] = (0, 1, 2), **opti
     """Return the losses along straight lines through the model's weights (EM Fig. 5a).
 
     Args:
-        alphas: (A,) steps; 1 is as far as the weights are large.
+        alphas: (A,) steps; 1 is a step as large as the weights.
         directions: seeds of random directions. Take three or more: one direction says little about a space of
             thousands, and the band over them is the figure's error.
         options: path, executor, progress: see `surface`.
@@ -92,12 +92,12 @@ def surface(problem: Problem, alphas, directions: Sequence[int] = (0, 1), **opti
     """Return the losses on a square grid spanned by two directions (EM Fig. 5b, 5c).
 
     Args:
-        alphas: (A,) steps along each direction; 1 is as far as the weights are large.
+        alphas: (A,) steps along each direction; 1 is a step as large as the weights.
         directions: two seeds, the same for every method.
-        path: file (.safetensors) that holds the result. It is written after some points each, in one rename; computing
-            again continues it, and a complete one is loaded.
-        executor: any `concurrent.futures`-style executor, for large models; None = here.
-        progress: show a bar, where there is a terminal or a notebook; True by default.
+        path: file (.safetensors) that holds the result. It is replaced every few points, atomically; computing again
+            continues an incomplete file and loads a complete one.
+        executor: any `concurrent.futures`-style executor, for large models; None = this process.
+        progress: show a bar in a terminal or a notebook; True by default.
 
     Raises:
         ValueError: not two directions, or the file holds something else.
@@ -149,7 +149,7 @@ def _values_at(problem: Problem, directions: Sequence[int], points: np.ndarray) 
     """Return the losses at centre + sum of point[k] * directions[k], for each point (P, K).
 
     The weights of a copy are set in place: on a CPU torch.func.vmap over stacked weights takes two to four times as
-    long a point (grouped convolutions, a working set beyond the caches), functional_call 3 % longer.
+    long per point (grouped convolutions, a working set beyond the caches), functional_call 3 % longer.
     """
     problem = problem.copy()
     steps = [random_direction(problem.model, seed) for seed in directions]
@@ -167,11 +167,11 @@ def _values_at(problem: Problem, directions: Sequence[int], points: np.ndarray) 
 
 
 def _check_same(path: Path, before: dict, now: dict) -> None:
-    """Raise ValueError if a file holds another landscape; losses at the centre tell weights, images and losses."""
+    """Raise ValueError if a file holds another landscape: losses at the centre show other weights, images or losses."""
     differ = [key for key in now if key != "centre" and before.get(key) != now[key]]
     centres = [np.array(list(meta["centre"].values()), float) for meta in (now, before)]
     if not differ and not np.allclose(*centres, 1e-4, 1e-7, equal_nan=True):
-        differ = ["losses at the centre, by other weights, images or losses"]
+        differ = ["losses at the centre (other weights, images or losses)"]
     if differ:
         raise ValueError(
             f"{path} holds another landscape; different: {', '.join(differ)}. Delete it, or give another path."
