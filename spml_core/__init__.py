@@ -14,7 +14,7 @@ class MissingExtra(ModuleNotFoundError):
 
 @contextmanager
 def extra(name: str):
-    """Raise `MissingExtra`, which says how to install it, if imports in the `with` block lack a package of the extra."""
+    """Raise `MissingExtra`, which says how to install it, if imports in the block lack a package of the extra."""
     try:
         yield
     except MissingExtra:

@@ -122,7 +122,10 @@ class Latent(nn.Module):
         return (mu * self.weight).sum(-1) + self.bias
 
     def auxiliary(self) -> Tensor | None:
-        """Return and forget the divergence of the last training batch, which a method may add to its loss; None if none."""
+        """Return and forget the divergence of the last training batch, None if there is none.
+
+        A method may add it to its loss.
+        """
         divergence, self._divergence = self._divergence, None
         return divergence
 
