@@ -131,7 +131,7 @@ class Latent(nn.Module):
 
 
 class Enhancing(nn.Module):
-    """A linear head, and beside it an encoder that estimates how far each label describes an image from similar images.
+    """A linear head, and beside it an encoder that estimates, from similar images, how far a label describes an image.
 
     The encoder is two graph convolutions over the `neighbours` nearest images of the batch; a decoder reconstructs the
     features and the labels from its degrees. Both are used in training only. Source: SMILE (NeurIPS 2022), where the

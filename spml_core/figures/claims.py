@@ -49,7 +49,7 @@ class Interval(NamedTuple):
         return cls(mean, mean - half, mean + half)
 
     def __str__(self) -> str:
-        """Return e.g. "+3.1 [1.2, 5.0]", with as many digits as the width justifies and as tell each end from 0."""
+        """Return e.g. "+3.1 [1.2, 5.0]", with digits as the width justifies, and enough to tell each end from 0."""
         width = self.high - self.low
         if not math.isfinite(width):
             return f"{self.value:+.3g}"

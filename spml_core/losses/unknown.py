@@ -117,7 +117,7 @@ def epr(
 def expected_positives_penalty(logits: Tensor, expected_positives: float | None) -> Tensor:
     """Return R_k = ((mean over images of sum over classes of p) - k)^2 / C^2, a scalar (Cole Eq. 6; LASD A.2.2).
 
-    The mean is that of the batch, so a batch of one image is held to k by itself.
+    The mean is that of the batch: in a batch of one image, that image alone is held to k.
 
     Raises:
         ValueError: k is missing, or not in (0, C].
