@@ -522,7 +522,7 @@ def test_again_gives_the_same_bytes(executed, chosen, tmp_path, monkeypatch):
         shutil.copytree(path, tmp_path / "runs" / path.name)
 
     def digests(folder):
-        files = [file for file in folder.iterdir() if not file.name.endswith(".parameters.json")]
+        files = [f for f in folder.iterdir() if f.is_file() and not f.name.endswith(".parameters.json")]
         return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
     def trained():

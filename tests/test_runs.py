@@ -1026,6 +1026,7 @@ def test_unknown_labels_do_not_count(small, tmp_path, monkeypatch):
 
     load, given = data.load, []
 
+    @functools.wraps(load)
     def masked(*args, **options):
         dataset = load(*args, **options)
         parts = {

@@ -24,11 +24,11 @@ class Command(click.Command):
             sys.exit(130)
         except (ValueError, OSError, RuntimeError) as error:
             from spml_core.data import DataError, OptionError
-            from spml_core.runs.executors import RunFailures
+            from spml_core.runs.executors import WorkLost
 
             if isinstance(error, OptionError) or not isinstance(error, DataError | OSError | RuntimeError):
                 raise click.UsageError(str(error), context) from error
-            if isinstance(error, RuntimeError) and not isinstance(error, RunFailures):
+            if isinstance(error, RuntimeError) and not isinstance(error, WorkLost):
                 raise  # not expected
             raise click.ClickException(str(error)) from error
 

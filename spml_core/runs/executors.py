@@ -17,7 +17,11 @@ from threading import Thread
 POLL = 0.1  # seconds; submitit itself asks Slurm no oftener than once a minute
 
 
-class RunFailures(RuntimeError):
+class WorkLost(RuntimeError):
+    """Work of a pool failed; raised when all other work is finished. The same call repeats what is missing."""
+
+
+class RunFailures(WorkLost):
     """Some experiments failed; raised when all others are finished. The message has a line for each.
 
     Attributes:

@@ -32,7 +32,7 @@ from tqdm.auto import tqdm
 from spml_core import methods, train, words
 from spml_core.paths import locate
 from spml_core.runs import FORMAT, Experiment, Run, locks, run, run_all
-from spml_core.runs.executors import RunFailures, outcomes
+from spml_core.runs.executors import WorkLost, outcomes
 from spml_core.search.space import Space, write_preset
 
 HEARTBEAT = 60  # seconds; in a database, a trial that was silent for three times as long is repeated
@@ -83,7 +83,7 @@ def search(
 
     Raises:
         ValueError: a value that cannot be, before any trial; another search has this name; no trial succeeded.
-        RunFailures: workers were lost; raised when all others are finished.
+        WorkLost: workers were lost; raised when all others are finished.
     """
     shared, root = storage is not None, locate(root)
     if shared and "://" not in storage:
@@ -126,7 +126,7 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
                     said = f"search {space.name}: {done} of {space.budget} trials"
                     print(said, file=sys.stderr, flush=True)
             if lost:
-                raise RunFailures(
+                raise WorkLost(
                     f"{len(lost)} of {missing} trials were lost ({type(lost[0]).__name__}: {lost[0]}): start the same "
                     "search again, it repeats them"
                 ) from lost[0]
