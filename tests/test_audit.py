@@ -264,7 +264,7 @@ def test_command_prints_a_table_writes_json_and_says_whether_training_is_right(f
         "zempty.png",
         "16 bits: scaled to 8",
         "first frame is read",
-        "turned as EXIF says",
+        "rotated as EXIF says",
     ):
         assert text in bad.output
     content = json.loads((tmp_path / "runs" / "audit" / "odd.json").read_text())

@@ -145,7 +145,7 @@ def test_command(spml):
         (["check", "grr"], "did you mean"),
         (["check", "losses_of_mine:nobody"], "nobody"),
         (["check", "no_such_module:f"], "no_such_module"),
-        (["check", "losses_of_mine:number"], "is a int, no function"),
+        (["check", "losses_of_mine:number"], "is of type int, not a function"),
         (["gr", "em"], "one name at a time"),
     ],
 )

@@ -29,7 +29,7 @@ def test_the_command_draws_writes_and_reads(tmp_path, monkeypatch):
         manifest.digest(TRACKED) in drawn.output
         and (tmp_path / "one.csv").read_bytes() == TRACKED.read_bytes()
     )
-    assert "train  4,000   1.4897              1.0000" in drawn.output
+    assert "train  4,000   1.4897               1.0000" in drawn.output
     read = spml("digits", "--import", tmp_path / "one.csv")
     assert (
         manifest.digest(TRACKED) in read.output
@@ -123,5 +123,5 @@ def test_what_is_there_is_not_replaced(tmp_path):
     file.write_text("mine")
     command = ["data", "labels", "digits", "-d", "train", "20", "-d", "val", "5", "--output", str(file)]
     refused = CliRunner().invoke(main, command)
-    assert refused.exit_code == 2 and "is there already" in refused.output and file.read_text() == "mine"
+    assert refused.exit_code == 2 and "already exists" in refused.output and file.read_text() == "mine"
     assert CliRunner().invoke(main, [*command, "--force"]).exit_code == 0 and file.read_text() != "mine"

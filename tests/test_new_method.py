@@ -112,7 +112,7 @@ def test_what_it_says_of_itself_is_used():
     lab = loss_lab("told", b=(-2, -8))
     assert "= 42" in lab.equation.value and lab.setting.params["b"] == (-2.0, -8.0)
     assert lab.setting.params["temperature"] == 1.0
-    assert "Must be given: temperature" in CliRunner().invoke(main, ["methods", "told"]).output
+    assert "Required: temperature" in CliRunner().invoke(main, ["methods", "told"]).output
 
 
 def test_a_variant_does_not_pass_for_what_it_is_a_variant_of():

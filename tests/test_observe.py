@@ -198,7 +198,7 @@ def test_the_command_line_says_the_same(tmp_path):
     assert done.exit_code == 0, done.output
     (folder,) = tmp_path.glob("digits-an-*")
     assert Run(folder).config["observe"] == {"drop": 0.5}
-    assert "exclude each other" in spml("--drop", "0.5", "--manifest", str(TRACKED)).output
+    assert "mutually exclusive" in spml("--drop", "0.5", "--manifest", str(TRACKED)).output
     assert "there is no file" in spml("--manifest", "no/such.csv").output
-    assert "exclude each other" in spml("--drop", "0.5", "-o", "observe", "[1, 1]").output
+    assert "mutually exclusive" in spml("--drop", "0.5", "-o", "observe", "[1, 1]").output
     assert "frequency" in spml("-o", "observe", '{"weights": "common"}').output

@@ -493,8 +493,8 @@ def test_parameters_of_one_method_among_several():
 @pytest.mark.parametrize(
     "option, text",
     [
-        ("expected_positives", "method 'an' has no such parameter.*-p role.expected_positives 2"),
-        ("em.alpha", "'em' is none of the methods to train, an, role"),
+        ("expected_positives", "method 'an' has no such hyperparameter.*-p role.expected_positives 2"),
+        ("em.alpha", "'em' is not one of the methods to train: an, role"),
         ("role.alfa", "method 'role' has no hyperparameter alfa. It has: .*expected_positives"),
         ("alfa", "has no hyperparameter alfa"),
     ],
@@ -1006,9 +1006,9 @@ def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
         (["--protocol", "grr"], "'gr'"),
         (["--protocol", "gr"], "gr:voc2012"),
         (["--protocol", "cole2021"], "-o protocol cole2021"),
-        (["-o", "epochs", "2"], "option of its own"),
+        (["-o", "epochs", "2"], "separate option"),
         (["--lr", "1", "--param", "b", "1", "-p", "b", "2"], "given twice"),
-        (["-o", "params", "1"], "option of its own"),
+        (["-o", "params", "1"], "separate option"),
         (["-o", "head", "3"], "head=3: should be a valid string"),
     ],
 )

@@ -19,18 +19,18 @@ with extra("notebooks"):
 @click.version_option(__version__, prog_name="spml")
 @click.pass_context
 def main(context):
-    """Single-positive multi-label learning: draw the figures, train one experiment.
+    """Single-positive multi-label learning: draw figures, train and compare methods.
 
     \b
-    spml figures                          every notebook -> figures/
-    spml figures 06 -p seeds "[0]"        one notebook, one seed
-    spml explore                          JupyterLab on the notebooks; --app: their panels alone
-    spml train --method gr                one experiment on the digits
+    spml figures                          run every notebook, write figures/
+    spml figures 06 -p seeds "[0]"        run one notebook with one seed
+    spml explore                          open the notebooks in JupyterLab; --app: only their panels
+    spml train --method gr                train one experiment on digits
     spml train --method an --method gr --seed 0 --seed 1
-                                          four of them, and a table
-    spml search digits-gr                 40 trials of GR's hyperparameters
-    spml methods                          every loss there is; spml methods gr describes one
-    spml data check voc2012 --root DIR    is it all there, and what is odd about it
+                                          train four of them, and print a table
+    spml search digits-gr                 search GR's hyperparameters in 40 trials
+    spml methods                          list all methods; spml methods gr describes one
+    spml data check voc2012 --root DIR    find missing and faulty images and labels
     spml data labels digits               draw, write and import observed labels
     """
     plain_warnings(context)

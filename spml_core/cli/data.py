@@ -1,4 +1,4 @@
-"""`spml data`: what concerns a data set before anything is trained."""
+"""`spml data`: commands that prepare a data set before training."""
 
 import json
 import shlex
@@ -12,21 +12,21 @@ from spml_core.cli.data_labels import labels
 from spml_core.paths import locate
 from spml_core.words import count
 
-TREATMENT = {  # of `decoding.decode`; other colour modes are converted to RGB
+TREATMENT = {  # what `decoding.decode` does; other colour modes are converted to RGB
     "RGB": "",
     "I;16": "16 bits: scaled to 8",
     "I": "32 bits: scaled to 8 if within 0..65535",
     "F": "floating point: refused",
-    "rotated": "turned as EXIF says",
-    "animated": "first frame is read",
+    "rotated": "rotated as EXIF says",
+    "animated": "the first frame is read",
 }
 
 
 @click.group()
 def data():
-    """Check a data set, decode its images once, draw and exchange observed labels.
+    """Check a data set, decode its images once, draw or import observed labels.
 
-    Relative paths start at the project folder, or at the working directory where spml is installed elsewhere.
+    Relative paths start at the project folder, or at the working directory if spml is installed outside it.
     """
 
 
@@ -39,15 +39,15 @@ data.add_command(labels)
 @text.data
 @text.runs_dir
 def check(name, root, data, runs_dir):
-    """Audit the data set NAME before training.
+    """Check the data set NAME before training.
 
-    Reads and decodes every image that training uses: missing, empty, truncated, unreadable and extra files, copies
-    within and across splits, images without labels, unknown labels, classes without positives or negatives, names of
-    classes that are probably one, numbers of images other than published, colour modes and what becomes of them. A
-    summary on the screen, all names in a JSON file in RUNS_DIR/audit.
+    Reads and decodes every image that training uses. Reports missing, empty, truncated, unreadable and extra files,
+    copies within and across splits, images without labels, unknown labels, classes without positives or negatives,
+    class names that probably mean the same class, numbers of images that differ from the published ones, and colour
+    modes with their conversion. Prints a summary and writes all names to a JSON file in RUNS_DIR/audit.
 
-    Exit code: 0 if fit for training, perhaps with notes; 1 if training would stop or be wrong; 2 for wrong usage: no
-    such data set, option or folder.
+    Exit code: 0 if the data set is fit for training, perhaps with notes; 1 if training would stop or be wrong; 2 for
+    wrong usage, such as an unknown data set, option or folder.
 
     \b
     spml data check folder --root my_photos
@@ -72,16 +72,16 @@ def check(name, root, data, runs_dir):
 @click.option(
     "--size",
     type=click.IntRange(min=1),
-    help="Side of the images, pixels. Default: what training reads, 224 for a folder, 448 for the others.",
+    help="Side length of the images in pixels. Default: the size that training reads, 224 for a folder, else 448.",
 )
 def prepare(name, root, data, runs_dir, size):
-    """Decode the images of the data set NAME once, for training at the speed of the disk.
+    """Decode the images of the data set NAME once, so that training only reads them from disk.
 
-    Writes RUNS_DIR/cache/pixels-SIZE-*.npy, 3 * SIZE * SIZE bytes an image. Training at that size finds it by the
-    content of the images. An interrupted run resumes when it is started again.
+    Writes RUNS_DIR/cache/pixels-SIZE-*.npy, with 3 * SIZE * SIZE bytes per image. Training at that size finds the file
+    by the content of the images. If interrupted, run the same command again to resume.
 
-    Exit code: 0 if all is prepared; 1 if images or labels are not as they must be, or the disk is full; 2 for wrong
-    usage; 130 if interrupted.
+    Exit code: 0 if all images are prepared; 1 for invalid images or labels, or a full disk; 2 for wrong usage; 130 if
+    interrupted.
 
     \b
     spml data prepare coco2014 --root coco                   82,081 + 40,137 images at 448: 74 GB
@@ -93,7 +93,7 @@ def prepare(name, root, data, runs_dir, size):
     from spml_core.data.files.store import in_words
 
     if "size" in data:
-        raise click.UsageError(f"the size is an option of its own here: --size {data['size']}")
+        raise click.UsageError(f"this command has its own option for the size: --size {data['size']}")
     listing = read(name, **text.label_options(data, root))
     size = size or listing.size
     problems, _ = listing.file_problems()
@@ -103,7 +103,7 @@ def prepare(name, root, data, runs_dir, size):
     file = pixels.prepare(paths, size, locate(runs_dir) / "cache")
     seconds = time.time() - start
     made = file.stat().st_mtime >= start
-    took = f"in {seconds:.1f} s: {len(paths) / seconds:,.0f} a second" if made else "already prepared"
+    took = f"in {seconds:.1f} s: {len(paths) / seconds:,.0f} per second" if made else "already prepared"
     disk = in_words(file.stat().st_size)
     click.echo(f"{count(len(paths), 'image')} of {size}x{size} pixels, {disk}, {took}\n{file}")
     for problem in listing.problems:
@@ -117,7 +117,7 @@ def prepare(name, root, data, runs_dir, size):
 
 
 def _screen(report: dict) -> str:
-    """Return the report in a few lines; the lists of files are in its JSON."""
+    """Return the report in a few lines; its JSON has the lists of files."""
     name, at = report["name"], report["lines"]
     found = report["problems"] | {"extra": report["extra"]}
     for kind, groups in (("copies", report["duplicates"]), ("copies across splits", report["across_splits"])):
@@ -126,13 +126,13 @@ def _screen(report: dict) -> str:
         found[f"no label, {split}"] = [f"{i} (labels.csv line {at[i]})" if i in at else i for i in ids]
     for kind in ("positives", "negatives"):
         found |= {f"classes without {kind}, {k}": names for k, names in report[f"no_{kind}"].items()}
-    rows = [("found", "number", "first, or what is done")]
+    rows = [("finding", "count", "first example, or treatment")]
     rows += [(kind, str(len(each)), *each[:1]) for kind, each in found.items()]
     rows += [(f"unknown labels, {k}", f"{number:,}") for k, number in report["unknown"].items() if number]
     modes = report["modes"] | {kind: len(report[kind]) for kind in ("rotated", "animated") if report[kind]}
     for mode, number in modes.items():
         kind = "I;16" if mode.startswith("I;16") else mode
-        done = TREATMENT.get(kind, "converted to RGB, transparency laid over white")
+        done = TREATMENT.get(kind, "converted to RGB, transparency drawn on white")
         rows.append((mode, str(number), done))
     splits = ", ".join(f"{number:,} {split}" for split, number in report["images"].items())
     noun = "image" if sum(report["images"].values()) == 1 else "images"
@@ -140,5 +140,5 @@ def _screen(report: dict) -> str:
     lines = [f"{name}: {splits} {noun}; {count(report['classes'], 'class')}", text.table(rows)]
     lines += [f"sizes: {', '.join(sizes)} pixels"] if sizes else []
     lines += [f"wrong: {said}" for said in report["wrong"]] + [f"note:  {said}" for said in report["odd"]]
-    verdict = "fit for training" if report["ok"] else "training on this would be wrong"
+    verdict = "fit for training" if report["ok"] else "training on it would be wrong"
     return "\n".join([*lines, f"{name}: {verdict}."])

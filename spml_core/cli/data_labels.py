@@ -1,4 +1,4 @@
-"""`spml data labels`: observed labels as a file, drawn here or by others."""
+"""`spml data labels`: draw observed labels, or import those drawn by others, and write them to a file."""
 
 import click
 
@@ -13,23 +13,25 @@ from spml_core.words import count
 @text.data
 @text.drop
 @click.option("--observe", default="[1, 0]", show_default=True,
-              help="Positives and verified negatives of an image, or another scheme of data/README.md.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True)
+              help="Positives and verified negatives per image, or another scheme of data/README.md.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Seed of the label draw.")
 @click.option("--protocol", type=click.Choice(["per_image", "cole2021"]), default="per_image", show_default=True,
-              help="cole2021 with --seed 1200 gives the published draws.")  # fmt: skip
+              help="Protocol of the label draw; cole2021 with --seed 1200 gives the published draws.")  # fmt: skip
 @click.option("source", "--import", type=click.Path(),
-              help="Labels that others drew: a manifest, or of the training images an .npy matrix or a list of "
+              help="Read labels drawn by others: a manifest or, for the training images, an .npy matrix or a list of "
               "id,indices.")  # fmt: skip
-@click.option("--convention", help="What -1 means in an .npy file: spml, em or partial.")
-@click.option("--images", type=click.Path(), help="The .npy vector of image names beside an imported matrix.")
+@click.option("--convention", help="Meaning of -1 in an .npy file: spml, em or partial.")
+@click.option(
+    "--images", type=click.Path(), help="The .npy vector with the image names of an imported matrix."
+)
 @click.option("--nan", type=click.Choice(["error", "unknown"]), default="error", show_default=True,
-              help="NaN in an imported matrix.")  # fmt: skip
-@click.option("--output", type=click.Path(), help="FILE.csv, a manifest of all splits.")
-@click.option("--force", is_flag=True, help="Replace the output if it is there.")
+              help="How to treat NaN in an imported matrix.")  # fmt: skip
+@click.option("--output", type=click.Path(), help="Write a manifest of all splits to FILE.csv.")
+@click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def labels(
     name, root, data, drop, observe, seed, protocol, source, convention, images, nan, output, force
 ):  # fmt: skip
-    """Draw the observed labels of data set NAME, or import them, and print what they hold.
+    """Draw or import the observed labels of the data set NAME, and print a summary.
 
     \b
     spml data labels digits --output single.csv
@@ -39,19 +41,19 @@ def labels(
          --images formatted_train_images.npy --convention spml --output voc-published.csv
     spml train --manifest voc-published.csv ...
 
-    Without --output nothing is written: only label files are read, and there is no cache. What a file says of no
-    validation image is drawn here, by --seed and --protocol. Relative paths start at the project folder, or at the
-    working directory where spml is installed elsewhere.
+    Only label files are read. Without --output, nothing is written, not even to a cache. If an imported file has no
+    labels for the validation images, they are drawn with --seed and --protocol. Relative paths start at the project
+    folder, or at the working directory if spml is installed outside it.
 
-    Exit code: 0, or 1 if the labels are not as they must be, or 2 for wrong usage.
+    Exit code: 0; 1 for invalid labels; 2 for wrong usage.
     """
     from spml_core.data import observe as schemes
 
     if output and not output.endswith(".csv"):
-        raise click.UsageError(f"--output {output}: the name of a manifest ends in .csv")
+        raise click.UsageError(f"--output {output}: the name of a manifest must end in .csv")
     if output and not force and locate(output).exists():
         raise click.UsageError(
-            f"--output {locate(output)} is there already: give another name, or --force to replace it"
+            f"--output {locate(output)} already exists: give another name, or --force to overwrite it"
         )
     scheme = schemes.check(text.value(observe) if drop is None else {"drop": drop})
     classes, parts = schemes.truth(name, **text.label_options(data, root))
@@ -70,7 +72,7 @@ def labels(
 
 
 def _imported(source, convention, images, nan, classes, parts):
-    """Return observed labels for each split that a file speaks of, and what is to be said of the file."""
+    """Return the observed labels of each split that a file covers, and notes on the file."""
     from spml_core.data import DataError, manifest
     from spml_core.data import observe as schemes
 
@@ -78,7 +80,7 @@ def _imported(source, convention, images, nan, classes, parts):
     if path.suffix == ".npy":
         if images is None:
             raise click.UsageError(
-                "the rows of a matrix need names: --images FILE.npy, as published beside it"
+                "a matrix does not name its images: add --images FILE.npy, which is published with it"
             )
         observed, notes = manifest.read_matrix(path, convention, nan=nan)
         ids, notes = manifest.read_images(images), {f"imported {k}": v for k, v in notes.items()}
@@ -90,12 +92,12 @@ def _imported(source, convention, images, nan, classes, parts):
         notes = {"imported sha256": manifest.digest(path)}
     if observed.shape != (len(ids), len(classes)):
         raise DataError(
-            f"{path} has {count(len(observed), 'row')} of {count(observed.shape[1], 'class')}: there are "
-            f"{count(len(ids), 'name')} of images, and the data set has {count(len(classes), 'class')}"
+            f"{path} has {count(len(observed), 'row')} and {count(observed.shape[1], 'column')}, but there are "
+            f"{count(len(ids), 'image name')} and {count(len(classes), 'class')}"
         )
     result = {}
     for split, part in parts.items():
-        # A published matrix holds all training images; which of them validate was decided later, by a split.
+        # A published matrix holds all training images; the validation images were split off later.
         if split == "train" or (split == "val" and set(part.ids) <= set(ids)):
             found = manifest.Manifest(tuple(ids), (split,) * len(ids), observed, tuple(classes), "")
             result[split] = schemes.agreeing(found.rows(part.ids, split), part, classes)
@@ -108,8 +110,8 @@ def _report(name, classes, parts, observed) -> str:
     head = (
         "split",
         "images",
-        "positives an image",
-        "observed an image",
+        "positives per image",
+        "observed per image",
         "verified negatives",
         "false negatives",
     )

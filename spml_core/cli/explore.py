@@ -9,22 +9,22 @@ import click
 from spml_core.cli import text
 from spml_core.paths import project_root
 
-ROOT = "SPML_PROJECT"  # the app's kernel starts in the package's folder, and is told where the project is
+ROOT = "SPML_PROJECT"  # tells the app's kernel, which starts in the package's folder, where the project is
 
 
 @click.command(cls=text.Command, context_settings={"ignore_unknown_options": True})
-@click.option("--app", is_flag=True, help="The panels alone, as a page without code (Voilà).")
+@click.option("--app", is_flag=True, help="Show only the panels, as a page without code (Voilà).")
 @click.argument("options", metavar="[OPTIONS OF JUPYTERLAB OR VOILÀ]...", nargs=-1, type=click.UNPROCESSED)
 def explore(app, options):
-    """Open JupyterLab on the notebooks, or the panels as an app.
+    """Open the notebooks in JupyterLab, or the panels as an app.
 
     \b
-    spml explore                        JupyterLab on notebooks/
-    spml explore --app                  the panels alone
+    spml explore                        open notebooks/ in JupyterLab
+    spml explore --app                  only the panels
     spml explore --no-browser --port 8890
-                                        options of JupyterLab (with --app: of Voilà) are handed on
+                                        pass options to JupyterLab (with --app: to Voilà)
 
-    Both listen on this machine only (localhost), and ask for the token that stands in the address they print.
+    Both listen on this machine only (localhost). They ask for a token, which is part of the address they print.
     """
     root = project_root()
     if app:
@@ -39,5 +39,5 @@ def explore(app, options):
         page = f"--LabApp.default_url=/lab/tree/{find()[0].path.relative_to(root).as_posix()}"
         command = ["jupyterlab", f"--ServerApp.root_dir={root}", page, "--ServerApp.ip=localhost"]
     os.chdir(root)
-    # In place of this process: Ctrl-C is the server's, which ends its kernels.
+    # The server replaces this process, so that it receives Ctrl-C and ends its kernels.
     os.execve(sys.executable, [sys.executable, "-m", *command, *options], os.environ | {ROOT: str(root)})

@@ -10,40 +10,41 @@ from spml_core.cli import text
 @click.command(cls=text.Command)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--profile", default="quick", show_default=True, metavar="PROFILE",
-              help="quick, the notebooks' defaults; paper; smoke; or any notebooks/PROFILE.yaml.")  # fmt: skip
+              help="quick (the notebooks' defaults), paper, smoke, or any notebooks/PROFILE.yaml.")  # fmt: skip
 @text.pairs("parameters", "-p", "--parameter", read=text.given,
-            help="Value of a notebook parameter, read as the type it declares")  # fmt: skip
+            help="Set a notebook parameter; the value is read as the declared type")  # fmt: skip
 @text.jobs
-@click.option("--force", is_flag=True, help="Execute notebooks that are up to date, too.")
+@click.option("--force", is_flag=True, help="Also execute notebooks that are up to date.")
 @click.option("--list", "listing", is_flag=True,
-              help="Show notebooks, their state, figures and parameters; execute nothing.")  # fmt: skip
+              help="List notebooks with their state, figures and parameters; execute nothing.")  # fmt: skip
 @click.option(
     "--gallery", "galleries", is_flag=True, help="Write index.html beside the figures; execute nothing."
 )
 @click.option("--summary", "summarised", multiple=True, is_flag=False, flag_value="figures", metavar="[FOLDER]",
-              help="Print as Markdown what the notebooks found, from the JSON files in FOLDER (figures); repeatable, a "
-              "column for each; execute nothing.")  # fmt: skip
+              help="Print the results of the notebooks as Markdown, from the JSON files in FOLDER (default: figures); "
+              "repeatable, one column for each; execute nothing.")  # fmt: skip
 def figures(names, profile, parameters, jobs, force, listing, galleries, summarised):
-    """Execute notebooks without a screen and write their figures, and index.html, the gallery of them.
+    """Execute notebooks headless; write their figures and a gallery, index.html.
 
-    NAME is a notebook's number, name or file; none means all. A notebook whose text, parameters, figures and
-    spml_core are unchanged since its last success is skipped. The executed copies go to runs/notebooks, or with another
-    figures_dir into its folder "notebooks".
+    NAME is a notebook's number, name or file; the default is all notebooks. A notebook is skipped if its text,
+    parameters, figures and spml_core are unchanged since its last success. Executed copies go to runs/notebooks or, if
+    figures_dir is set, to its folder "notebooks".
 
     \b
-    spml figures                             all of them
-    spml figures 06 07 --jobs 2              two, side by side
-    spml figures 07 -p seeds "[0, 1]"        one with other parameters
+    spml figures                             run all notebooks
+    spml figures 06 07 --jobs 2              run two in parallel
+    spml figures 07 -p seeds "[0, 1]"        run one with other parameters
     spml figures --profile paper -p root /data/voc2012
-                                             the papers' data and training, into figures/paper
+                                             use the papers' data and training, write figures/paper
     spml figures -p dataset folder -p root my_photos -p figures_dir figures/mine
-                                             all that have a data set, on yours
-    spml figures --list                      what there is, what is up to date, what to set
+                                             run all notebooks that load data, on your images
+    spml figures --list                      list notebooks, their state and parameters
     spml figures --summary figures --summary figures/mine
-                                             what was found, on both data sets, as Markdown
+                                             print the results on both data sets as Markdown
 
-    -p goes before the profile, and to each chosen notebook that declares the parameter.
-    Exits with 1 when a notebook failed, with 2 when a name or a value is wrong (then nothing was executed).
+    -p overrides the profile, and applies to each chosen notebook that declares the parameter.
+
+    Exit code: 0; 1 if a notebook failed; 2 if a name or a value is wrong (nothing is executed then).
     """
     from spml_core.headless import planning, runner, summary
 
@@ -60,7 +61,7 @@ def figures(names, profile, parameters, jobs, force, listing, galleries, summari
 
 
 def _report(results) -> None:
-    """Print what became of each notebook and claim, and why anything failed; exit with 1 if anything did."""
+    """Print the result of each notebook and claim, and the errors; exit with 1 if a notebook failed."""
     from spml_core.figures.claims import decided, tally
 
     rows = [("notebook", "seconds", "figures", "tables", "claims", "headline number", "status")]

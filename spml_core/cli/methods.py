@@ -16,26 +16,27 @@ def methods(name, loss):
     """List the methods, describe one, or check a loss.
 
     \b
-    spml methods                         a row a method
-    spml methods gr                      equation, parameters, published values, deviations
-    spml methods check gr                what every loss must stand
-    spml methods check MODULE:FUNCTION   the same, for a loss of your own
+    spml methods                         one row per method
+    spml methods gr                      equation, hyperparameters, published values, deviations
+    spml methods check gr                run the checks that every loss must pass
+    spml methods check MODULE:FUNCTION   the same for your own loss
 
-    The module is found from this folder, the function is loss(logits, observed, reduction="mean"). A check that fails
-    makes the exit code 1.
+    MODULE can be in the working directory. FUNCTION has the signature loss(logits, observed, reduction="mean").
+
+    Exit code: 0; 1 if a check failed; 2 for wrong usage.
     """
     from spml_core import methods
 
     if name == "check":
         _check(loss)
     elif loss is not None:
-        raise click.UsageError(f"one name at a time, or: spml methods check {loss}")
+        raise click.UsageError(f"give one name at a time; to check a loss: spml methods check {loss}")
     else:
         click.echo(_described(name) if name else text.table(list(methods.available().items())))
 
 
 def _check(loss: str | None) -> None:
-    """Print what the checks find of a loss; exit with 1 if one failed."""
+    """Print the results of the checks of a loss; exit with 1 if one failed."""
     from spml_core.methods.checks import check
 
     if loss is None:
@@ -58,7 +59,7 @@ def _imported(name: str):
         sys.path.remove("")
     found = found() if inspect.isclass(found) else found
     if not callable(found):
-        raise ValueError(f"{name!r} is a {type(found).__name__}, no function")
+        raise ValueError(f"{name!r} is of type {type(found).__name__}, not a function")
     return found
 
 
@@ -67,12 +68,12 @@ def _described(name: str) -> str:
 
     cls = methods.get(name)
     parts = [f"{name}: {inspect.getdoc(cls)}"]
-    if loss := cls.loss or getattr(losses, name, None):  # where there is one, it has the equation
+    if loss := cls.loss or getattr(losses, name, None):  # its docstring has the equation
         parts.append(f"losses.{loss.__name__}: {inspect.getdoc(loss)}")
     rows = [(f"  {k}", repr(v)) for k, v in cls.defaults().items()]
-    parts.append("Parameters and defaults\n" + (text.table(rows) if rows else "  none"))
+    parts.append("Hyperparameters and defaults\n" + (text.table(rows) if rows else "  none"))
     if cls.requires:
-        parts.append(f"Must be given: {', '.join(cls.requires)}")
+        parts.append(f"Required: {', '.join(cls.requires)}")
     if cls.presets is None:
         parts.append("Published hyperparameters: none")
     else:

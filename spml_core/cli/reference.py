@@ -1,11 +1,11 @@
-"""`spml commands`: the reference of the command line, docs/commands.md, from the help of each command."""
+"""`spml commands`: generate docs/commands.md, the command-line reference, from the help of each command."""
 
 import click
 
 WIDTH = 110
 HEAD = """# The command line
 
-The help of every command, as `spml COMMAND --help` prints it. `spml commands > docs/commands.md` makes this page.
+The help of every command, as `spml COMMAND --help` prints it. `spml commands > docs/commands.md` generates this page.
 """
 
 
@@ -18,7 +18,7 @@ def commands(context):
 
 
 def _pages(command: click.Command, name: str, parent: click.Context | None) -> list[str]:
-    """A section for the command, then one for each of those below it that are not hidden."""
+    """Return a section for the command, then one for each subcommand that is not hidden."""
     settings = command.context_settings | {"terminal_width": WIDTH, "max_content_width": WIDTH}
     context = click.Context(command, info_name=name, parent=parent, **settings)
     full = context.command_path

@@ -11,24 +11,28 @@ from spml_core.words import count
 
 @click.command(cls=text.Command)
 @click.argument("space")
-@text.pairs("changes", "-p", "--param", help="Fixed field of the experiments, e.g. -p data.min_images 20")
-@click.option(
-    "--name", help="Of the search, in place of what the file says: searches of another name stand apart."
+@text.pairs(
+    "changes", "-p", "--param", help="Set a fixed field of the experiments, e.g. -p data.min_images 20"
 )
-@click.option("--trials", type=click.IntRange(min=1), help="In place of what the file says.")
-@click.option("--storage", metavar="URL", help="Database for many machines. Default: a journal file.")
+@click.option(
+    "--name", help="Name of the search, instead of the one in the file; each name is a separate search."
+)
+@click.option(
+    "--trials", type=click.IntRange(min=1), help="Number of trials, instead of the one in the file."
+)
+@click.option("--storage", metavar="URL", help="Database, for use on many machines. Default: a journal file.")
 @text.jobs
 @text.runs_dir
 def search(space, changes, name, trials, storage, jobs, runs_dir):
-    """Try hyperparameters, choose by validation mAP, report the test mAP of the best.
+    """Search hyperparameters: choose by validation mAP, report the test mAP of the choice.
 
     \b
     spml search digits-gr
     spml search my_search.yaml -p root my_photos --jobs 4
     spml search my_search.yaml --storage postgresql://me@host/base
 
-    SPACE is a YAML file, or the name of one that comes with the package. A search that was stopped resumes. The best
-    configuration is written to RUNS_DIR/search, for spml train --preset, and beside it all trials as CSV.
+    SPACE is a YAML file, or the name of one that comes with the package. An interrupted search resumes. The best
+    configuration (for spml train --preset) and a CSV file with all trials are written to RUNS_DIR/search.
     """
     from spml_core import search as library
 
@@ -49,7 +53,7 @@ def search(space, changes, name, trials, storage, jobs, runs_dir):
         best.to_string(index=False, float_format="{:.4g}".format),
         f"\nchosen\n{text.table(chosen)}",
         f"validation mAP {found.val_map:.2f} ({found.runs[0].summary['val_labels']} labels, "
-        f"{count(found.space.seeds, 'seed')}), by which it was chosen",
+        f"{count(found.space.seeds, 'seed')}), used to choose it",
         f"test mAP {text.mean_map(found.runs, 'test')} ({count(len(found.runs), 'seed')})",
         f"{command()} train --preset {found.preset} {' '.join(options)}{text.warned(found.runs)}",
     ]

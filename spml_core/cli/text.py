@@ -1,4 +1,4 @@
-"""What the commands share: options, values from the command line, errors in one line, tables on screen."""
+"""Shared by the commands: options, parsing of values, one-line errors, tables."""
 
 import json
 import os
@@ -11,16 +11,16 @@ import click
 
 
 class Command(click.Command):
-    """A command whose expected errors are one line and an exit code.
+    """A command that turns expected errors into one line and an exit code.
 
-    2 for wrong usage, 1 for data that are not as they must be and trainings that failed, 130 for Ctrl-C.
+    2 for wrong usage, 1 for invalid data and failed training, 130 for Ctrl-C.
     """
 
     def invoke(self, context):
         try:
             return super().invoke(context)
         except KeyboardInterrupt:
-            click.echo("interrupted; the same command goes on from what is finished", err=True)
+            click.echo("interrupted; run the same command again to resume", err=True)
             sys.exit(130)
         except (ValueError, OSError, RuntimeError) as error:
             from spml_core.data import DataError, OptionError
@@ -65,36 +65,36 @@ def pairs(*names: str, help: str, read=values):
     )
 
 
-root = click.option("--root", type=click.Path(), help="Folder of the data set. All but digits need it.")
-data = pairs("data", "-d", "--data", help="Option of the data set, e.g. -d min_images 100")
+root = click.option("--root", type=click.Path(), help="Folder of the data set; required for all but digits.")
+data = pairs("data", "-d", "--data", help="Set an option of the data set, e.g. -d min_images 100")
 drop = click.option(
     "--drop",
     type=click.FloatRange(0, 1),
     metavar="RATIO",
-    help="Share of an image's positives to take away, 0 to 1: of n, floor(n (1 - RATIO)) + 1 stay, at most n. Of 5 "
+    help="Share of an image's positives to drop, 0 to 1: of n, floor(n (1 - RATIO)) + 1 are kept, at most n. Of 5 "
     "positives, 0 leaves 5, 0.5 leaves 3, 0.8 leaves 2, 1 leaves 1. Hill/SPLC published 0.5, 0.8 and 1.",
 )
-runs_dir = click.option("--runs-dir", default="runs", show_default=True, help="Folder of all runs.")
+runs_dir = click.option("--runs-dir", default="runs", show_default=True, help="Folder of the runs.")
 jobs = click.option(
-    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="How many at the same time."
+    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Number of parallel processes."
 )
 
 
 def label_options(data: dict, root: str | None) -> dict:
-    """Return the options of a data set of which only the label files are read, out of those of `spml train`."""
+    """Return the options of `spml train` that concern the label files, for reading these alone."""
     options = {name: value for name, value in data.items() if name != "size"}
     return options if root is None else options | {"root": root}
 
 
 def executor(jobs: int):
-    """Return the context of so many processes; of no executor for a single one."""
+    """Return a context with a process pool for several jobs, or with None for one."""
     from spml_core.runs import executors
 
     return executors.processes(jobs) if jobs > 1 else nullcontext()
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """Return the rows as text, in columns; a row may end early."""
+    """Return the rows as text in aligned columns; rows may be shorter than others."""
     widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
     lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
@@ -109,21 +109,21 @@ def mean_map(runs, split: str) -> str:
 
 
 def warned(runs) -> str:
-    """Return a line for each sign that a training learned nothing."""
+    """Return one line per warning that a training learned nothing."""
     return "".join(
         f"\nwarning: {run.path.name}: {text}" for run in runs for text in run.summary.get("warnings", [])
     )
 
 
 def plain_warnings(context) -> None:
-    """While a command runs, show a warning as one line of text, not as a line of code."""
+    """While a command runs, show each warning as one line of text, without its line of code."""
     before = warnings.formatwarning
     context.call_on_close(lambda: setattr(warnings, "formatwarning", before))
     warnings.formatwarning = lambda message, *_args, **_kwargs: f"Warning: {message}\n"
 
 
 def bars_without_a_width() -> None:
-    """Give bars 80 columns on a terminal that does not know its width, as in some containers: else there are none."""
+    """Draw progress bars 80 columns wide if the terminal does not know its width, as in some containers."""
     with suppress(OSError):
         if os.get_terminal_size(2).columns == 0:
             os.environ.setdefault("TQDM_NCOLS", "80")

@@ -11,35 +11,42 @@ from spml_core.words import count, listed
 @click.command(cls=text.Command)
 @click.option(
     "--dataset",
-    help="digits (the default), folder, voc2012, coco2014, nuswide, cub200 or openimages (data/README.md).",
+    help="digits (default), folder, voc2012, coco2014, nuswide, cub200 or openimages (see data/README.md).",
 )
 @text.root
 @text.data
-@click.option("--method", multiple=True, help="Default: gr; repeatable.")
+@click.option("--method", multiple=True, help="Method to train, see spml methods. Default: gr; repeatable.")
 @text.pairs("params", "-p", "--param",
-            help='Hyperparameter, e.g. -p b "[-2, -8]"; -p gr.b ... is for method gr alone')  # fmt: skip
-@click.option("--seed", type=int, multiple=True, help="Default: 0; repeatable.")
-@click.option("--mode", help="end_to_end, or linear on frozen features (the default for a folder).")
+            help='Set a hyperparameter, e.g. -p b "[-2, -8]"; -p gr.b ... sets it for method gr only')  # fmt: skip
+@click.option("--seed", type=int, multiple=True, help="Seed. Default: 0; repeatable.")
+@click.option("--mode", help="end_to_end, or linear for a head on frozen features (default for a folder).")
 @click.option("--backbone", help="digits_cnn, or a timm model.")
 @click.option("--epochs", type=int, help="Default: 10.")
-@click.option("--batch-size", type=int, help="Default: 64 digits, 16 folder.")
-@click.option("--lr", type=float, help="Learning rate of Adam. Default: 3e-3 digits, 1e-3 folder.")
+@click.option("--batch-size", type=int, help="Default: 64 for digits, 16 for a folder.")
+@click.option("--lr", type=float, help="Learning rate of Adam. Default: 3e-3 for digits, 1e-3 for a folder.")
 @text.drop
-@click.option("--manifest", type=click.Path(), help="Labels from a file, see `spml data labels`.")
-@click.option("paper", "--protocol", metavar="NAME[:DATASET]",
-              help="Train as a paper did (role, em, gr, hill, lasd), e.g. gr:voc2012; other options win.")  # fmt: skip
 @click.option(
-    "--preset", metavar="FILE", help="Train as a YAML file says, e.g. one of spml search; other options win."
+    "--manifest", type=click.Path(), help="Read observed labels from a file, see `spml data labels`."
 )
-@text.pairs("others", "-o", "--set", help="Any other field of an experiment, e.g. -o flip true -o ema 0.9997")
-@click.option("--explain", is_flag=True, help="Print every effective value, train nothing.")
+@click.option("paper", "--protocol", metavar="NAME[:DATASET]",
+              help="Train as a paper did (role, em, gr, hill, lasd), e.g. gr:voc2012; other options override "
+              "it.")  # fmt: skip
+@click.option(
+    "--preset",
+    metavar="FILE",
+    help="YAML file of settings, e.g. from spml search; other options override it.",
+)
+@text.pairs(
+    "others", "-o", "--set", help="Set any other field of an experiment, e.g. -o flip true -o ema 0.9997"
+)
+@click.option("--explain", is_flag=True, help="Print every effective value and its origin; train nothing.")
 @text.runs_dir
 @text.jobs
-@click.option("--force", is_flag=True, help="Train again what exists.")
+@click.option("--force", is_flag=True, help="Train existing runs again.")
 def train(
     method, params, seed, others, paper, preset, drop, manifest, explain, runs_dir, jobs, force, **fields
 ):
-    """Train experiments, or load those that exist, and print history and test mAP.
+    """Train experiments, or load existing runs, and print their history and test mAP.
 
     \b
     spml train --method gr -p w "[0, 10]" -p b "[-2, -8]"
@@ -48,22 +55,21 @@ def train(
     spml train --dataset folder --root my_photos --method gr -d min_images 20
     spml train --protocol gr:voc2012 --explain
 
-    A --param goes to every --method, or to the one before its dot. expected_positives may be auto: the mean number of
-    true labels of a validation image, which is the default of methods that need it. A folder needs a labels.csv with
-    the columns image,split,labels; labels are joined by ";". What was interrupted goes on from its last epoch when it
-    is asked for again. On several GPUs: torchrun --nproc-per-node 4 --no-python spml train ...
+    -p NAME applies to every --method, -p METHOD.NAME to one. expected_positives may be auto, the mean number of true
+    labels per validation image; this is the default for methods that need it. A folder needs a labels.csv with the
+    columns image,split,labels, where labels are joined by ";". An interrupted run resumes from its last epoch if you
+    run the same command again. On several GPUs: torchrun --nproc-per-node 4 --no-python spml train ...
 
-    Exit code: 0; 1 if images or labels are not as they must be, or a training failed; 2 for wrong usage; 130 if
-    interrupted.
+    Exit code: 0; 1 for invalid images or labels, or if training failed; 2 for wrong usage; 130 if interrupted.
     """
     from spml_core.runs import Experiment, run_all
     from spml_core.train.distributed import rank, world_size
 
     if taken := others.keys() & click.get_current_context().params.keys():
-        raise click.UsageError(f"-o {min(taken)}: it has an option of its own")
+        raise click.UsageError(f"-o {min(taken)}: use the separate option for it")
     scheme = {name: value for name, value in (("drop", drop), ("manifest", manifest)) if value is not None}
     if len(scheme) + ("observe" in others) > 1:
-        raise click.UsageError("--drop, --manifest and -o observe exclude each other")
+        raise click.UsageError("--drop, --manifest and -o observe are mutually exclusive")
     others |= {"observe": scheme} if scheme else {}
     given = {name: value for name, value in fields.items() if value is not None} | others
     layers = _layers(given, paper, preset)
@@ -84,7 +90,7 @@ def train(
         return
     if jobs > 1 and world_size() > 1:
         raise click.UsageError(
-            "--jobs trains several experiments at once, torchrun one on several GPUs: use either"
+            "--jobs trains several experiments at once, torchrun trains one on several GPUs: use only one of them"
         )
     with text.executor(jobs) as executor:
         runs = run_all(experiments, executor, runs_dir, fresh=force)
@@ -97,7 +103,7 @@ def train(
 
 
 def _layers(given: dict, paper: str | None, preset: str | None) -> dict[str, dict]:
-    """Return fields of an experiment by where they are said; the first place that says one counts."""
+    """Return the given fields of an experiment by their origin, in order of precedence."""
     from spml_core.search import space
 
     space.check_names(given)
@@ -110,27 +116,29 @@ def _layers(given: dict, paper: str | None, preset: str | None) -> dict[str, dic
 
 
 def _published(paper: str, dataset: str | None) -> dict:
-    """Return how a paper trained, on a data set that is given or named behind a colon."""
+    """Return the settings of a paper, for a data set that is given or named after a colon."""
     from spml_core.data.labels import PROTOCOLS
     from spml_core.methods import DATASETS
     from spml_core.runs import protocols
 
     name, _, named = paper.partition(":")
     if name in PROTOCOLS:
-        raise ValueError(f"--protocol is how a paper trained; to draw labels like {name}: -o protocol {name}")
-    protocols.source(name)  # raises if there is no such
+        raise ValueError(
+            f"--protocol is for how a paper trained; to draw labels with {name}, use -o protocol {name}"
+        )
+    protocols.source(name)  # raises if the name is unknown
     dataset = dataset or named
     if dataset in ("", "digits"):
         raise ValueError(
-            f"the papers trained on photographs: say on which, as --protocol {name}:voc2012 does "
-            f"({', '.join(DATASETS)}), or with --dataset"
+            f"the papers trained on photographs: name the data set, e.g. --protocol {name}:voc2012 "
+            f"({', '.join(DATASETS)}), or give --dataset"
         )
     published = named or (dataset if dataset in DATASETS else None)
     return {"dataset": dataset} | protocols.protocol(name, published)
 
 
 def _merged(layers: dict[str, dict]) -> dict:
-    """Return the fields that count; options of the data set add up."""
+    """Return the effective fields; options of the data set are merged."""
     merged = {}
     for fields in reversed(layers.values()):
         merged |= fields | {"data": merged.get("data", {}) | fields.get("data", {})}
@@ -138,28 +146,28 @@ def _merged(layers: dict[str, dict]) -> dict:
 
 
 def _params(names: tuple[str, ...], given: dict) -> dict[str, dict]:
-    """Return the hyperparameters of each method: those that are given to all, and its own, as METHOD.NAME."""
+    """Return the hyperparameters of each method: those given for all, and its own, given as METHOD.NAME."""
     from spml_core import methods
 
     chosen = {name: {} for name in names}
     for key, value in given.items():
         own, dot, param = key.rpartition(".")
         if dot and own not in chosen:
-            raise ValueError(f"-p {key}: {own!r} is none of the methods to train, {', '.join(names)}")
+            raise ValueError(f"-p {key}: {own!r} is not one of the methods to train: {', '.join(names)}")
         takers = [own] if dot else [name for name in names if param in methods.defaults(name)]
         if takers and not dot and len(takers) < len(names):
             other = next(name for name in names if name not in takers)
             raise ValueError(
-                f"-p {key}: method {other!r} has no such parameter. Give it to one method alone: "
+                f"-p {key}: method {other!r} has no such hyperparameter. Set it for one method only: "
                 f"-p {takers[0]}.{key} {value}"
             )
-        for name in takers or names:  # without a taker, the method says what it has
+        for name in takers or names:  # if no method has it, each raises an error that lists what it has
             chosen[name][param] = value
     return chosen
 
 
 def _explained(experiment, layers: dict[str, dict], paper: str | None) -> str:
-    """Return a line for each field: its effective value, and where that is from."""
+    """Return one line per field: its effective value and origin."""
     from spml_core import data
     from spml_core.runs import protocols
     from spml_core.runs.experiment import AUTO
@@ -176,7 +184,7 @@ def _explained(experiment, layers: dict[str, dict], paper: str | None) -> str:
         value, asked = getattr(full, name), getattr(experiment, name)
         places = [place for place, fields in layers.items() if fields.get(name) not in (None, {})]
         if name == "pretrained" and full.mode == "linear":
-            places = ["of mode linear: its frozen features are of pretrained weights"]
+            places = ["mode linear: frozen features come from pretrained weights"]
         default = "default of data set or method" if asked is None and value is not None else "default"
         where = " and ".join(places if name == "data" else places[:1]) or default
         rows.append((name, to_json(value), where))
@@ -190,7 +198,7 @@ def _explained(experiment, layers: dict[str, dict], paper: str | None) -> str:
 
 
 def _data(run) -> str:
-    """Return what was trained on, so that a surprise is seen: a line, and one where it is not as published."""
+    """Return a line about the training data, and another if they differ from the published data set."""
     noted = run.summary["data"]
     parts = [
         ", ".join(f"{number:,} {split}" for split, number in noted["sizes"].items()) + " images",
@@ -207,7 +215,7 @@ def _data(run) -> str:
 
 
 def _results(methods, runs) -> str:
-    """Return a row per method: mAP of the best validation epoch, mean and standard deviation over the seeds."""
+    """Return one row per method: mAP at the best epoch, mean and standard deviation over the seeds."""
     first, seeds = runs[0].summary, len(runs) // len(methods)
     splits = [split for split in ("val", "test") if split in first["data"]["sizes"]]
     rows = [("method", *(f"{split} mAP" for split in splits), "seeds", "best epochs")]
@@ -225,5 +233,7 @@ def _results(methods, runs) -> str:
                 f"{are} not in the mean: {listed(lacking, 20)}."
             )
     if "test" not in splits:
-        lines.append("No test images: the best val mAP is of the images that chose the epoch.")
+        lines.append(
+            "No test images: the best validation mAP is measured on the images that chose the epoch."
+        )
     return "\n".join([text.table(rows), *lines])
