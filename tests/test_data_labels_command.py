@@ -65,7 +65,7 @@ def test_the_rows_of_a_matrix_need_names(tmp_path):
     assert unnamed.exit_code == 2 and "--images FILE.npy" in unnamed.output
     np.save(names, np.array(["a", "b"]))
     assert (
-        "7 rows of 10 classes: there are 2 names"
+        "7 rows and 10 columns, but there are 2 image names and 10 classes"
         in spml("digits", "--import", file, "--images", names).output
     )
 
