@@ -390,7 +390,7 @@ def test_what_is_held_is_told_apart(tmp_path, monkeypatch):
     lab = loss_lab("gr", figures_dir=str(tmp_path))
     lab.hold.value = True
     lab.hyperparameters.controls["b"][1].value = -8.0
-    told = "Held, pale: GR, epoch = 10. Beside it: GR, b = (-2.0, -8.0), epoch = 10."
+    told = "Held (pale): GR, epoch = 10. Current: GR, b = (-2.0, -8.0), epoch = 10."
     assert told in lab.note.value
     with monkeypatch.context() as patched:
         written = []
@@ -402,9 +402,9 @@ def test_what_is_held_is_told_apart(tmp_path, monkeypatch):
     lab.export.click()
     assert told in (tmp_path / "loss-lab.caption.json").read_text()
     lab.epoch.value = 5
-    assert "epoch = 10. Beside it: GR, b = (-2.0, -8.0), epoch = 5." in lab.note.value
+    assert "epoch = 10. Current: GR, b = (-2.0, -8.0), epoch = 5." in lab.note.value
     lab.method.value = "hill"
-    assert "Held, pale: GR, epoch = 10. Beside it: Hill." in lab.note.value
+    assert "Held (pale): GR, epoch = 10. Current: Hill." in lab.note.value
     lab.hold.value = False
     assert "Held" not in lab.note.value
 
@@ -591,7 +591,7 @@ def test_train_cancel_and_go_on(tmp_path):
     lab.cancel.click()
     lab.watcher.join(60)
     assert not alive(first.process.pid) and not lab.train.disabled and lab.cancel.disabled
-    assert not lab.runs and "ended before" in lab.told_to_user.value
+    assert not lab.runs and "interrupted" in lab.told_to_user.value
     lab.train.click()
     lab.watcher.join(300)
     (run,) = lab.runs
@@ -608,7 +608,7 @@ def test_a_training_that_fails_says_why(tmp_path):
     lab = loss_lab("an", str(tmp_path / "runs"))
     lab.train.click()
     lab.watcher.join(120)
-    assert "the training failed" in lab.trouble.value and not lab.train.disabled
+    assert "training failed" in lab.trouble.value and not lab.train.disabled
 
 
 # --- the command ---

@@ -67,7 +67,7 @@ def computed(page) -> dict[str, float]:
         for name, words in ends.items()
     }
     params |= {f"q{n}": driver.value(page, f"exponent q{sign}") for n, sign in zip("123", "₁₂₃", strict=True)}
-    p, epoch = driver.value(page, "read out at p"), int(driver.value(page, "epoch, of 10"))
+    p, epoch = driver.value(page, "values at p"), int(driver.value(page, "epoch, of 10"))
     curve = curves.compute("gr", np.log([p / (1 - p)]), epoch, **params)
     return curve.drop(columns=["z", "p"]).iloc[0].to_dict()
 
@@ -158,7 +158,7 @@ def train_see_the_bar_and_cancel(opened):
     assert driver.picture(page) != before
     screenshot(opened, "training")
     page.get_by_role("button", name="Cancel").click()
-    page.get_by_text("ended before it was finished").wait_for(timeout=60 * SECONDS)
+    page.get_by_text("Training was interrupted").wait_for(timeout=60 * SECONDS)
     assert not bar.is_visible() and not trainings(pid)
     assert page.get_by_role("button", name="Train on digits").is_enabled()
 
@@ -166,7 +166,7 @@ def train_see_the_bar_and_cancel(opened):
 def a_finished_training_is_in_the_table(opened):
     page, _, pid, _ = opened
     page.get_by_role("button", name="Train on digits").click()
-    page.get_by_text("Trained: test mAP").wait_for(timeout=300 * SECONDS)
+    page.get_by_text("Finished: test mAP").wait_for(timeout=300 * SECONDS)
     table = page.locator(".spml-panel table").filter(has_text="settings")
     assert "GR" in table.inner_text() and "b=" in table.inner_text()
     assert not trainings(pid)

@@ -149,9 +149,9 @@ def test_settings_in_words(runs):
 
 
 def test_nothing_to_show(tmp_path):
-    with pytest.raises(NothingToShow, match="no run yet"):
+    with pytest.raises(NothingToShow, match="no runs yet"):
         run_browser(tmp_path)
-    with pytest.raises(NothingToShow, match="no run yet"):
+    with pytest.raises(NothingToShow, match="no runs yet"):
         predictions(tmp_path)
     with pytest.raises(NothingToShow, match="notebook 08"):
         landscape_viewer(tmp_path)
@@ -323,7 +323,7 @@ def test_viewer_takes_surfaces_only(root, runs):
     lines = landscape.Neighbourhood(runs["an"], root / "lines", num_images=8).line(
         [-1.0, 0.0, 1.0], progress=False
     )
-    with pytest.raises(ValueError, match="'an' are lines"):
+    with pytest.raises(ValueError, match="'an' holds lines"):
         landscape_viewer(surfaces={"an": lines})
 
 
@@ -497,7 +497,7 @@ def test_app_without_and_with_runs(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = app.app()
     assert page.titles == ("Loss lab", "Runs", "Landscapes", "Predictions")
-    for n, text in ((1, "no run yet"), (2, "notebook 08"), (3, "no run yet")):
+    for n, text in ((1, "no runs yet"), (2, "notebook 08"), (3, "no runs yet")):
         page.selected_index = n
         assert text in page.children[n].note.value and page.children[n].panel is None
     shutil.copytree(root, tmp_path / "runs")

@@ -60,15 +60,15 @@ def told(shown, kind):
 def test_without_runs_then_with(opened, root):
     page, errors, project = opened
     for name, text in (
-        ("Runs", "There is no run yet"),
+        ("Runs", "There are no runs yet"),
         ("Landscapes", "No surface"),
-        ("Predictions", "no run yet"),
+        ("Predictions", "no runs yet"),
     ):
         tab(page, name).get_by_text(text).wait_for()
     shutil.copytree(root, project / "runs")
     for name in ("Runs", "Landscapes", "Predictions"):
         shown = tab(page, name)
-        shown.get_by_role("button", name="Look again").click()
+        shown.get_by_role("button", name="Reload").click()
         shown.locator(".spml-panel img").first.wait_for(timeout=60 * SECONDS)
     assert not errors, errors
 

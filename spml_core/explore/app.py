@@ -41,11 +41,11 @@ def app(runs_dir: str = "runs") -> widgets.Tab:
 
 
 class Later(widgets.VBox):
-    """A panel that is made when it is opened, and by "Look again"; with nothing to show, it says what to do."""
+    """A panel that is made when it is opened, and by "Reload"; with nothing to show, it says what to do."""
 
     def __init__(self, make: Callable[[], widgets.Widget]):
         self.make, self.panel = make, None
-        self.again = widgets.Button(description="Look again", tooltip="read the folder again")
+        self.again = widgets.Button(description="Reload", tooltip="look for runs and surfaces again")
         self.again.on_click(lambda _: self.show())
         self.note = widgets.HTML("reading ...")
         super().__init__([self.again, self.note])

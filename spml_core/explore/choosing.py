@@ -24,7 +24,7 @@ COLUMNS = ["method", "seed", "val", "test", "best", "settings"]  # of the list: 
 HEAD = "method         seed   val  test best  settings"
 LINE = "{method:14} {seed:4} {val:5.1f} {test:5.1f} {best:4}  {settings}"
 ORDERS = {  # "sort by": columns of `overview`, whether the lowest comes first
-    "fewest settings": (["changes", "settings", "method", "seed"], True),
+    "fewest changed settings": (["changes", "settings", "method", "seed"], True),
     "method": ("method", True),
     "validation mAP": ("val", False),
     "test mAP": ("test", False),
@@ -122,11 +122,11 @@ class RunPanel(Panel):
     ):
         known = record.finished(root) if runs is None else [*runs]
         if not known:
-            raise NothingToShow("there is no run yet: train one, in the loss lab or by spml train")
+            raise NothingToShow("there are no runs yet: train one in the loss lab or with spml train")
         self.root, self.table = root, overview(known)
         self._kinds = {run: self.alike(run) for run in known}
         self.sort = choice("sort runs by", ORDERS)
-        self.words = widgets.Text(placeholder="words, e.g. gr digits", description="show runs with", **WIDE)
+        self.words = widgets.Text(placeholder="words, e.g. gr digits", description="filter runs by", **WIDE)
         self.run = widgets.Select(rows=8, layout={"width": "31em"})
         self.other = widgets.Dropdown(description="compare with", **WIDE)
         self.class_name = choice("class", [("all classes", NONE)])

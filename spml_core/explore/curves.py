@@ -96,7 +96,7 @@ def as_html(method: Method, step: Step) -> str:
     left = {"observed": r"L_{\mathrm{observed}}", "missing": r"L_{\mathrm{missing}}"}
     equation, remark = method.equation(step), method.remark(step)
     if not equation:
-        return f"<small>{method.name} has no equation: its class may give one, `equation(step)`.</small>"
+        return f"<small>{method.name} has no equation; its class can define one as `equation(step)`.</small>"
     lines = [rf"\({left.get(what, what)} = {text}\)" for what, text in equation.items()]
     return "<br>".join(lines + [f"<small>{remark}</small>"] * bool(remark))
 

@@ -22,11 +22,11 @@ SLICES = [("along direction 1", 0), ("along direction 2", 1)]
 VIEW = {"projection": "3d", "computed_zorder": False}
 COLUMNS = {
     "surface": "",
-    "of": "of",
+    "of": "details",
     "at": "slice at",
-    "highest": "highest",
-    "lowest": "lowest",
-    "centre": "at the trained weights",
+    "highest": "highest rise",
+    "lowest": "lowest rise",
+    "centre": "loss at the trained weights",
 }
 
 
@@ -73,12 +73,12 @@ class LandscapeViewer(Panel):
         self.surfaces = stored(folder) if surfaces is None else dict(surfaces)
         if not self.surfaces:
             raise NothingToShow(
-                f"no surface of a loss is stored in {folder} yet: notebook 08 computes some ({command()} figures 08)"
+                f"there are no loss surfaces in {folder} yet: notebook 08 computes some ({command()} figures 08)"
             )
         for name, one in self.surfaces.items():
             if one.betas is None:
                 raise ValueError(
-                    f"{name!r} are lines, the landscape viewer shows surfaces: see landscape.surface"
+                    f"{name!r} holds lines, but the landscape viewer shows surfaces: use landscape.surface"
                 )
         names = [(figures.label(name), name) for name in self.surfaces]
         self.first, self.second = choice("left", names), choice("right", names, names[:2][-1][1])
@@ -90,7 +90,7 @@ class LandscapeViewer(Panel):
         self.direction = choice("slice", SLICES)
         steps = [steps for one in self.surfaces.values() for steps in (one.alphas, one.betas)]
         self.reach = max(np.abs(each).max() for each in steps)
-        self.at = slider("at step across", 0.0, -self.reach, self.reach, 0.01)
+        self.at = slider("at step, other direction", 0.0, -self.reach, self.reach, 0.01)
         self.at.step = min(np.diff(each).min() for each in steps)
         self.readout = widgets.HTML()
         self._shown = None
@@ -134,7 +134,7 @@ class LandscapeViewer(Panel):
             ends = np.nanmax(rise), np.nanmin(rise)
             rows.append([name, _details(surface), f"{at:+.3f}", *ends, surface.meta["centre"][loss]])
         note = (
-            "Highest and lowest rise along the slice; the last column is the loss that they rise above. "
+            "Highest and lowest rise along the slice, measured from the loss in the last column. "
             "Both surfaces share one scale of height."
         )
         self.readout.value = table(note, COLUMNS.items(), rows)

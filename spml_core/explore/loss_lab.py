@@ -52,9 +52,9 @@ class LossLab(Panel):
         self.method = choice("loss", options, method)
         self.numbers = widgets.VBox()
         self.epoch = slider(f"epoch, of {NUM_EPOCHS}", NUM_EPOCHS, 1, NUM_EPOCHS, 1)
-        self.axis = choice("drawn over", [("probability p", "p"), ("logit z", "z")])
-        self.at = slider("read out at p =", 0.9, 0.001, 0.999, 0.001)
-        self.hold = widgets.ToggleButton(False, description="Hold", tooltip="keep this curve to compare with")
+        self.axis = choice("horizontal axis", [("probability p", "p"), ("logit z", "z")])
+        self.at = slider("values at p =", 0.9, 0.001, 0.999, 0.001)
+        self.hold = widgets.ToggleButton(False, description="Hold", tooltip="keep this curve for comparison")
         self.equation, self.readout, self.note = widgets.HTMLMath(), widgets.HTML(), widgets.HTML()
         self.code = widgets.Textarea(rows=6, layout={"width": "100%", "display": "none"})
         actions = {
@@ -171,12 +171,16 @@ class LossLab(Panel):
             for kind, (_, words) in curves.KINDS.items()
         ]
         pull = point["missing_gradient"]
-        fate = "lowers p of" if pull > 0 else "raises p of" if pull < 0 else "leaves"
-        note = f"At p = {point['p']:.3f}, z = {point['z']:.4f}: a training step {fate} this missing label."
+        fate = "lowers" if pull > 0 else "raises" if pull < 0 else "does not change"
+        note = (
+            f"At p = {point['p']:.3f}, z = {point['z']:.4f}: a training step {fate} p of this missing label."
+        )
         self.readout.value = table(note, READOUT.items(), rows)
-        notes = [] if self._kept is None else [f"Held, pale: {self._kept}. Beside it: {self.setting}."]
+        notes = [] if self._kept is None else [f"Held (pale): {self._kept}. Current: {self.setting}."]
         if methods.get(self.method.value).batchwise:
-            notes.append("In a batch with one observed positive per image, p spread evenly over the axis.")
+            notes.append(
+                "Computed for a batch with one observed positive per image and p spread evenly over the axis."
+            )
         self.note.value = f"<small>{'<br>'.join(map(html.escape, notes))}</small>"
 
     # --- what the controls do ---
@@ -194,7 +198,7 @@ class LossLab(Panel):
         with self.told():
             if change["owner"] is self.hold:
                 self._kept = self.setting if self.hold.value else None
-                self.hold.description = "Held: let go" if self.hold.value else "Hold"
+                self.hold.description = "Release" if self.hold.value else "Hold"
             self._choose()
         self.redraw()
 
@@ -212,11 +216,11 @@ class LossLab(Panel):
         fig, axes = figures.detached(1, 2, height_to_width=0.75)
         self._draw(fig, axes, shown, lambda one: textwrap.fill(str(one), 44))
         said = ", ".join([figures.label(self.method.value), *curves.listed(self.setting.params)])
-        caption = f"Loss of one label and its gradient, {said}."
+        caption = f"Loss of one label and its gradient: {said}."
         if self._kept is not None:
             held = self._kept.curve(shown["z"]).drop(columns=["z", "p"])
             shown = shown.join(held.add_prefix("held "))
-            caption = f"{caption} Held, pale: {self._kept}. Beside it: {self.setting}."
+            caption = f"{caption} Held (pale): {self._kept}. Current: {self.setting}."
         context = f"one label, no training, epoch {self.epoch.value} of {NUM_EPOCHS}"
         figures.save_figure(fig, self.name.value, shown, self.figures_dir, caption, context)
         where = html.escape(str(Path(self.figures_dir) / f"{self.name.value}.pdf"))
@@ -234,7 +238,7 @@ class LossLab(Panel):
 
     def _watch(self, training: Training):
         """In a thread: what the training says, into the panel."""
-        last = "The training ended before it was finished; train again and it goes on"
+        last = "Training was interrupted; train again to resume it"
         try:
             with self.told():  # what is raised reaches the notebook by stderr, too
                 for kind, what in training.events():
@@ -243,8 +247,8 @@ class LossLab(Panel):
                         self.bar.value, self.bar.description = epoch, f"epoch {epoch}"
                         self.told_to_user.value = f"Validation mAP {what['val_map']:.1f} %"
                     elif kind == "failed":
-                        last = "The training failed"
-                        raise RuntimeError(f"the training failed: {what}")
+                        last = "Training failed"
+                        raise RuntimeError(f"training failed: {what}")
                     else:
                         last = self._finished(Run(what))
         finally:
@@ -260,4 +264,4 @@ class LossLab(Panel):
         rows = overview(self.runs)[COLUMNS]
         self.table.value = rows.to_html(index=False, border=0, float_format="{:.1f}".format, justify="left")
         found = run.summary["test_map"]
-        return f"Trained: test mAP {found:.1f} %, in <code>{html.escape(run.path.name)}</code>"
+        return f"Finished: test mAP {found:.1f} %, stored in <code>{html.escape(run.path.name)}</code>"

@@ -30,16 +30,16 @@ FILTERS = {
         lambda labels, above: labels.missing_positive & above,
     ),
     "not_found": (
-        "with a false negative that it does not find",
+        "with a false negative that the model does not find",
         lambda labels, above: labels.missing_positive & ~above,
     ),
     "wrong": (
-        "with a negative that it calls positive",
+        "with a negative that the model predicts as positive",
         lambda labels, above: labels.known & (labels.full == 0) & above,
     ),
 }
 ORDERS = {
-    "row": "as in the data set",
+    "row": "order of the data set",
     "missing_high": "score of a false negative, highest first",
     "missing_low": "score of a false negative, lowest first",
 }
@@ -168,7 +168,7 @@ class Predictions(RunPanel):
             self._shown = shown
         images = self._load_pictures(data, tuple(rows))
         examples.draw_rows(self._axes, bars, images, threshold, space[0])
-        ids = [_short(self.dataset(data).parts["val"].ids[n]) for n in rows] or ["no such image"]
+        ids = [_short(self.dataset(data).parts["val"].ids[n]) for n in rows] or ["no matching image"]
         for ax, name in zip(self._axes[:, 0], [*ids, *[""] * ROWS], strict=False):
             ax.set_title(name, fontsize="small", y=1.0)
         self._read_out(rows, probs)
@@ -194,7 +194,9 @@ class Predictions(RunPanel):
         note = f"{len(self.rows):,} of {len(first.full):,} validation images"
         if "val_is_train" in self.run.value.config["data"]:
             note += " (which are the training images)"
-        self.readout.value = table(f"{note}. A cross marks the wrong side of the dotted line.", heads, body)
+        self.readout.value = table(
+            f"{note}. A cross marks predictions on the wrong side of the dotted line.", heads, body
+        )
 
 
 def _short(name: str, width: int = 24) -> str:

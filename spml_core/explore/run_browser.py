@@ -33,7 +33,7 @@ COLUMNS = {
     "distance": "signed Wasserstein distance",
     "precision": "precision",
     "recall": "recall",
-    "chance": "a guess",
+    "chance": "precision of a guess",
     "map": "val mAP (%)",
 }
 
@@ -136,7 +136,7 @@ class RunBrowser(RunPanel):
                     [name, str(epoch), *_cells(one.loc[epoch]), f"{run.history['val_map'][epoch]:.1f}"]
                 )
         where = f"class {self.class_name.value}" if self.class_name.value else "all classes"
-        note = f"Missing labels of {where}; found are those with p > {threshold:.2f}. "
+        note = f"Unobserved labels of {where}; labels with p > {threshold:.2f} count as found. "
         self.readout.value = table(f"{note}Buckets with few labels are faded.", COLUMNS.items(), rows)
 
     def _draw_background(self, runs, found):
@@ -173,7 +173,7 @@ class RunBrowser(RunPanel):
             scores.plot([], [], color=color, lw=5, alpha=0.6, label=name)
         for name in names_of(runs)[1:]:
             scores.plot([], [], color="0.3", lw=1, label=f"outline: {name}")
-        buckets.plot([], [], ":", color="0.3", lw=1, label="of all missing labels")
+        buckets.plot([], [], ":", color="0.3", lw=1, label="all unobserved labels")
         if any(run.config["method"] == "gr" for run in runs):
             buckets.plot([], [], "--", color="0.3", lw=1, label=r"$\hat k(p)$ that GR uses")
         for name, line in RATES.items():
