@@ -431,7 +431,7 @@ def test_distinguishability(headline):
     for method in ("em", "gr"):
         assert one(numbers, "classes", "gain", f", {method}") >= 8
     judged = verdicts(numbers)
-    assert judged["gr has a larger signed Wasserstein distance than an after training"] == "holds"
+    assert judged["GR has a larger signed Wasserstein distance than AN after training"] == "holds"
     assert "does not hold" not in judged.values()  # the others may be undecided elsewhere
 
 
