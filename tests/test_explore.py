@@ -382,7 +382,7 @@ def test_export_writes_into_its_folder_only(tmp_path, name):
     lab = loss_lab("an", figures_dir=str(tmp_path / "figures"))
     lab.name.value = name
     lab.export.click()
-    assert "is not a file name" in lab.trouble.value and not lab.told_to_user.value
+    assert "is not a file name" in lab.trouble.value and not lab.status.value
     assert not list(tmp_path.iterdir())
 
 
@@ -591,7 +591,7 @@ def test_train_cancel_and_go_on(tmp_path):
     lab.cancel.click()
     lab.watcher.join(60)
     assert not alive(first.process.pid) and not lab.train.disabled and lab.cancel.disabled
-    assert not lab.runs and "interrupted" in lab.told_to_user.value
+    assert not lab.runs and "interrupted" in lab.status.value
     lab.train.click()
     lab.watcher.join(300)
     (run,) = lab.runs

@@ -69,7 +69,7 @@ class LossLab(Panel):
         self.name = widgets.Text("loss-lab", description="file name", style={"description_width": "5em"})
         self.cancel.disabled = True
         self.bar = widgets.IntProgress(0, 0, NUM_EPOCHS, layout={"visibility": "hidden"})
-        self.told_to_user, self.table = widgets.HTML(), widgets.HTML()
+        self.status, self.table = widgets.HTML(), widgets.HTML()
         fig, self.axes = figures.detached(1, 2, height_to_width=0.75)
         controls = [
             *(self.method, self.numbers, self.epoch, self.axis, self.at),
@@ -78,7 +78,7 @@ class LossLab(Panel):
             self.name,
             widgets.HBox([self.train, self.cancel]),
         ]
-        below = [self.equation, self.readout, self.note, self.code, self.bar, self.told_to_user, self.table]
+        below = [self.equation, self.readout, self.note, self.code, self.bar, self.status, self.table]
         super().__init__(fig, controls, below)
         self._choose()
         self.hyperparameters.set(params)
@@ -195,7 +195,7 @@ class LossLab(Panel):
         self._lines = {}
 
     def _begin_anew(self, change):
-        with self.told():
+        with self.errors_shown():
             if change["owner"] is self.hold:
                 self._kept = self.setting if self.hold.value else None
                 self.hold.description = "Release" if self.hold.value else "Hold"
@@ -211,7 +211,7 @@ class LossLab(Panel):
         self.code.layout.display = "none" if self.code.layout.display is None else None
 
     def _export(self):
-        self.told_to_user.value = ""  # of an earlier one, should this one fail
+        self.status.value = ""  # of an earlier one, should this one fail
         shown = self.setting.curve(GRIDS[self.axis.value])
         fig, axes = figures.detached(1, 2, height_to_width=0.75)
         self._draw(fig, axes, shown, lambda one: textwrap.fill(str(one), 44))
@@ -224,7 +224,7 @@ class LossLab(Panel):
         context = f"one label, no training, epoch {self.epoch.value} of {NUM_EPOCHS}"
         figures.save_figure(fig, self.name.value, shown, self.figures_dir, caption, context)
         where = html.escape(str(Path(self.figures_dir) / f"{self.name.value}.pdf"))
-        self.told_to_user.value = f"Written: <code>{where}</code>, with PNG, CSV and caption"
+        self.status.value = f"Written: <code>{where}</code>, with PNG, CSV and caption"
 
     # --- training ---
 
@@ -232,7 +232,7 @@ class LossLab(Panel):
         self.training = Training(self.experiment(), self.runs_dir)
         self.train.disabled, self.cancel.disabled = True, False
         self.bar.value, self.bar.description, self.bar.layout.visibility = 0, "epoch 0", "visible"
-        self.told_to_user.value = f"Training {figures.label(self.method.value)} on digits"
+        self.status.value = f"Training {figures.label(self.method.value)} on digits"
         self.watcher = threading.Thread(target=self._watch, args=(self.training,), daemon=True)
         self.watcher.start()
 
@@ -240,12 +240,12 @@ class LossLab(Panel):
         """In a thread: what the training says, into the panel."""
         last = "Training was interrupted; train again to resume it"
         try:
-            with self.told():  # what is raised reaches the notebook by stderr, too
+            with self.errors_shown():  # what is raised reaches the notebook by stderr, too
                 for kind, what in training.events():
                     if kind == "epoch":
                         epoch = int(what["epoch"])
                         self.bar.value, self.bar.description = epoch, f"epoch {epoch}"
-                        self.told_to_user.value = f"Validation mAP {what['val_map']:.1f} %"
+                        self.status.value = f"Validation mAP {what['val_map']:.1f} %"
                     elif kind == "failed":
                         last = "Training failed"
                         raise RuntimeError(f"training failed: {what}")
@@ -255,7 +255,7 @@ class LossLab(Panel):
             training.process.join()
             self.train.disabled, self.cancel.disabled = False, True
             self.bar.layout.visibility = "hidden"
-            self.told_to_user.value = last
+            self.status.value = last
 
     def _finished(self, run: Run) -> str:
         """Add a run to the table; return what to say of it."""

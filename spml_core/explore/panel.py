@@ -84,7 +84,7 @@ class Panel(widgets.VBox):
         """Let a button do something; errors are shown like those of `update`."""
 
         def clicked(_):
-            with self.told():
+            with self.errors_shown():
                 action()
 
         button.on_click(clicked)
@@ -93,7 +93,7 @@ class Panel(widgets.VBox):
         """Follow the controls, once."""
         if self._held:
             return
-        with self.told():
+        with self.errors_shown():
             self.update()
             self.picture.value = self.png()
 
@@ -107,15 +107,15 @@ class Panel(widgets.VBox):
         """Make several changes inside, followed by one redraw."""
         self._held = True
         try:
-            with self.told():
+            with self.errors_shown():
                 yield
         finally:
             self._held = False
         self.redraw()
 
     @contextmanager
-    def told(self):
-        """Show an exception that is raised inside in the panel, and let it pass."""
+    def errors_shown(self):
+        """Show an exception of the block in the panel, and raise it again."""
         try:
             yield
         except Exception as error:
