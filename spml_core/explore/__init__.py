@@ -3,7 +3,7 @@
     from spml_core.explore import landscape_viewer, loss_lab, predictions, run_browser
     loss_lab()
 
-They draw with the functions that the notebooks' figures are drawn with, and compute with those that train.
+The panels draw with the same functions as the notebooks' figures, and compute with the same code as training.
 """
 
 from spml_core import extra

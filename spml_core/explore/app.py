@@ -41,7 +41,7 @@ def app(runs_dir: str = "runs") -> widgets.Tab:
 
 
 class Later(widgets.VBox):
-    """A panel that is made when it is opened, and by "Reload"; with nothing to show, it says what to do."""
+    """A panel created when its tab is opened or "Reload" is pressed; with nothing to show, it says what to do."""
 
     def __init__(self, make: Callable[[], widgets.Widget]):
         self.make, self.panel = make, None
@@ -51,7 +51,7 @@ class Later(widgets.VBox):
         super().__init__([self.again, self.note])
 
     def show(self) -> None:
-        """Make the panel anew."""
+        """Create the panel again."""
         self.children = [self.again, self.note]
         try:
             self.panel = self.make()

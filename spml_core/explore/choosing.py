@@ -1,4 +1,4 @@
-"""Runs to choose from: a list that can be sorted, filtered and walked through with the arrow keys; panels of runs."""
+"""A list of runs that can be sorted, filtered and walked through with the arrow keys; the base of panels of runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STYLE = "<style>.spml-runs select, .spml-runs pre {font-family: monospace; font-
 
 
 class NothingToShow(ValueError):
-    """There is nothing yet that a panel could show; the text says how to make some."""
+    """There is nothing for a panel to show yet; the message says how to create something."""
 
 
 def name_of(run: Run) -> str:
@@ -61,9 +61,9 @@ def changes(run: Run) -> list[str]:
 
 @cache
 def _defaults(dataset: str, method: str) -> tuple[dict, dict]:
-    """Return fields of `Experiment` and hyperparameters as JSON gives them back.
+    """Return the default fields of `Experiment` and the default hyperparameters, as JSON returns them.
 
-    Of a method that is not registered here, the hyperparameters are unknown, so that a run names them all.
+    If a method is not registered here, its defaults are unknown, and all hyperparameters of a run count as changed.
     """
     known = method in methods.names()
     fields = dataclasses.asdict(Experiment(dataset=dataset).resolved())
@@ -74,7 +74,7 @@ def _defaults(dataset: str, method: str) -> tuple[dict, dict]:
 
 
 def overview(runs: Iterable[Run]) -> pd.DataFrame:
-    """Return a row per run: `COLUMNS`, what else the list sorts by, and its line in the list."""
+    """Return one row per run: `COLUMNS`, further columns to sort by, and the run's line in the list."""
     rows = []
     for run in dict.fromkeys(runs):
         config, summary, changed = run.config, run.summary, changes(run)
@@ -93,23 +93,23 @@ def overview(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 class RunPanel(Panel):
-    """A panel of one run, or of two beside each other, and of one of their classes or all.
+    """A panel that shows one run or compares two, for one class or all.
 
-    The words of the filter are looked for in the whole line, in any order: "gr train=300 w=". The runs that are chosen
-    stay in the list.
+    The filter keeps the runs whose line has all of its words, in any order: "gr train=300 w=". Selected runs stay in
+    the list.
 
     Args:
         root: folder of all runs.
         runs: these, instead of a folder; the first one is shown.
-        compare: the run that it is compared with at first, if it is another one and alike.
+        compare: the run to compare with at first, if it is a different run and `alike`.
         fig, controls: of the panel; the list of runs and the choice of a class come first.
 
     Attributes:
-        run: the control of the run. other: of the one that it is compared with, or `NONE`.
+        run: the control for the run. other: the control for the run to compare with, or `NONE`.
 
     Raises:
         NothingToShow: there is no finished run.
-        ValueError: `compare` is none of the runs.
+        ValueError: `compare` is not one of the runs.
     """
 
     def __init__(
@@ -147,19 +147,19 @@ class RunPanel(Panel):
 
     @property
     def shown(self) -> list[Run]:
-        """The run, and the one that it is compared with."""
+        """The selected run and, if there is one, the run it is compared with."""
         return [run for run in (self.run.value, self.other.value) if run]
 
     def of_class(self, run: Run, labels: Labels) -> Labels:
-        """Return those labels of a run that are of the chosen class, or all."""
+        """Return the labels of the selected class, or all labels of the run."""
         name = self.class_name.value
         return labels.of_class(run.classes.index(name)) if name else labels
 
     def alike(self, run: Run) -> object:
-        """Return what is equal for runs that can be compared."""
+        """Return a key that is equal for runs that can be compared."""
 
     def prepare(self) -> None:
-        """Let the controls offer the runs that are asked for, and the classes that the chosen ones have."""
+        """Update the lists: the runs that match the filter, and the classes of the selected runs."""
         by, ascending = ORDERS[self.sort.value]
         table = self.table.sort_values(by, ascending=ascending, kind="stable")
         words, chosen = self.words.value.lower().split(), self.shown

@@ -1,4 +1,4 @@
-"""The curve of a loss over one label: computing it, drawing it, and saying what it is of."""
+"""Compute, draw and describe the curve of a loss over one label."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HELD = {"linewidth": 2.5, "alpha": 0.35}
 
 @dataclass(frozen=True)
 class Setting:
-    """What a curve is of: a method, all of its hyperparameters that matter, and an epoch."""
+    """What a curve shows: a method, all hyperparameters that apply, and an epoch."""
 
     method: str
     params: dict
@@ -33,7 +33,7 @@ class Setting:
 
     @property
     def changed(self) -> dict:
-        """The hyperparameters that are not the default."""
+        """The hyperparameters that differ from the defaults."""
         usual = methods.defaults(self.method)
         return {name: value for name, value in self.params.items() if value != usual[name]}
 
@@ -48,11 +48,11 @@ class Setting:
 
 
 def compute(name: str, logits: np.ndarray, epoch: int = 1, **params) -> pd.DataFrame:
-    """Return what a method's loss says of a label with these logits, in float64.
+    """Return a method's loss and gradient for a label with these logits, in float64.
 
-    The logits are those of N images, the same for each of ten classes, of which one is observed, a positive; the images
-    take turns in which. That matters to methods that look at more than one label: those that rank labels see
-    these, and those that remember have seen them unchanged in all epochs before.
+    The logits are those of N images and are the same for each of ten classes. Each image has one observed positive, and
+    its class changes from image to image. This matters for methods that look at more than one label: methods that rank
+    labels see all ten, and methods with a memory have seen them unchanged in all earlier epochs.
 
     Args:
         logits: (N,).
@@ -64,7 +64,7 @@ def compute(name: str, logits: np.ndarray, epoch: int = 1, **params) -> pd.DataF
         (missing, missing_gradient, observed, observed_gradient).
 
     Raises:
-        ValueError: as `methods.build`; or the loss is none of single labels.
+        ValueError: as `methods.build`; or the loss is not a function of single labels.
     """
     check(name)
     z = torch.as_tensor(logits, dtype=torch.float64)[:, None].repeat(1, NUM_CLASSES).requires_grad_()
@@ -86,7 +86,7 @@ def compute(name: str, logits: np.ndarray, epoch: int = 1, **params) -> pd.DataF
 
 
 def check(name: str) -> None:
-    """Raise ValueError if the loss of a method is none of single labels, or there is no such method."""
+    """Raise ValueError if a method's loss is not a function of single labels, or if there is no such method."""
     if reason := methods.get(name).no_curve:
         raise ValueError(f"the loss of {name} has no curve over p: {reason}")
 

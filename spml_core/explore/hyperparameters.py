@@ -10,9 +10,9 @@ from spml_core.methods.display import Options
 
 
 class Hyperparameters:
-    """The controls of one method: `shown()` are those that apply, `params()` their values by the method's names.
+    """The controls of one method: `shown()` returns those that apply, `params()` their values by hyperparameter name.
 
-    What a control cannot say (a default that is derived, a part of no single label) stays at its default.
+    A hyperparameter that has no control (e.g. because its default is derived) stays at its default.
     """
 
     def __init__(self, method: str):
@@ -26,7 +26,7 @@ class Hyperparameters:
         return [widget for group in self.controls.values() for widget in group]
 
     def shown(self) -> list[widgets.Widget]:
-        """Return the controls that apply beside the values of the others."""
+        """Return the controls that apply, given the values of the others."""
         return [widget for name in self._applicable() for widget in self.controls[name]]
 
     def params(self) -> dict:
@@ -41,7 +41,7 @@ class Hyperparameters:
         return values if len(values) == 2 else values[0]
 
     def set(self, values: dict) -> None:
-        """Let the controls show these, by the method's names; a pair for the ends of a schedule."""
+        """Set the controls to these values by hyperparameter name; a pair sets the ends of a schedule."""
         for name, value in values.items():
             if name not in self.controls:
                 raise ValueError(
@@ -57,7 +57,7 @@ class Hyperparameters:
         if isinstance(described, Options):
             if described.options:
                 made = choice(described.words, described.options)
-            else:  # a text, which counts when it is left
+            else:  # a text field, read when it loses focus
                 made = widgets.Text(description=described.words, continuous_update=False, **WIDE)
             _show(made, default)
             return [made]
@@ -75,7 +75,7 @@ class Hyperparameters:
 
 
 def _show(widget: widgets.Widget, value) -> None:
-    """Set a control, and let a slider reach the value and show all of its digits."""
+    """Set a control; a slider is extended to reach the value and to show all of its digits."""
     if hasattr(widget, "min"):  # else a slider would take its end for a value beyond it
         widget.min, widget.max = min(widget.min, value), max(widget.max, value)
     if isinstance(widget, widgets.Dropdown) and value not in [known for _, known in widget.options]:

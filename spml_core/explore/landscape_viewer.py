@@ -45,7 +45,7 @@ def _method(landscape: Landscape) -> str:
 
 
 def _details(landscape: Landscape) -> str:
-    """Return what tells surfaces of a method from each other: hyperparameters, images, batch norm, steps."""
+    """Return what distinguishes surfaces of the same method: hyperparameters, images, batch norm, steps."""
     meta = landscape.meta
     params = [f"{k}={v}" for k, v in meta["note"].get("params", {}).items()]
     kind = [f"{meta['num_images']} images", f"batch norm {meta['batch_norm']}"]
@@ -59,12 +59,12 @@ class LandscapeViewer(Panel):
     them a slice through both at the marked line. It reads files; `spml_core.landscape` computes them.
 
     Args:
-        folder: of stored landscapes; every finished surface in it is offered.
-        surfaces: these, by name, instead of a folder; the first two are shown.
+        folder: folder of stored landscapes; every finished surface in it can be chosen.
+        surfaces: surfaces by name, instead of a folder; the first two are shown.
 
     Raises:
         NothingToShow: there is no finished surface.
-        ValueError: a surface is of lines.
+        ValueError: one of `surfaces` holds lines instead of a surface.
     """
 
     def __init__(

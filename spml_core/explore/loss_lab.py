@@ -1,4 +1,4 @@
-"""The loss lab: what a loss does to a missing and to an observed label, while its numbers change."""
+"""The loss lab: how a loss acts on a missing and on an observed label, as a function of its hyperparameters."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class LossLab(Panel):
     """The panel of the losses, to be shown as the last value of a cell.
 
     Args:
-        method: where it begins: a registered name; "unified" composes one of k, v, L1, L2 and L3.
-        runs_dir: folder of what "Train on digits" trains; figures_dir: of what "Export" writes.
-        params: hyperparameters to begin with, by the method's names.
+        method: the method shown at first, a registered name; "unified" composes a loss of k, v, L1, L2 and L3.
+        runs_dir: folder of the runs that "Train on digits" trains; figures_dir: folder that "Export" writes to.
+        params: initial hyperparameters, by the method's names.
 
     Raises:
         ValueError: unknown method or hyperparameter.
 
     Attributes:
         hyperparameters: the controls of the chosen method, by `hyperparameters.controls[name]`.
-        runs: trained here, in this order.
+        runs: the runs trained here, in order.
     """
 
     def __init__(self, method: str = "gr", runs_dir: str = "runs", figures_dir: str = "figures", **params):
@@ -96,11 +96,11 @@ class LossLab(Panel):
 
     @property
     def setting(self) -> Setting:
-        """What the curve is of."""
+        """The method, hyperparameters and epoch of the current curve."""
         return Setting(self.method.value, self.hyperparameters.params(), self.epoch.value)
 
     def experiment(self) -> Experiment:
-        """The training of this loss on digits."""
+        """The experiment that trains this loss on digits."""
         now = self.setting
         return Experiment(dataset="digits", method=now.method, params=now.changed, epochs=NUM_EPOCHS)
 
@@ -142,7 +142,7 @@ class LossLab(Panel):
         self.code.value = self.as_code()
 
     def _start_axes(self, shown):
-        """Empty axes, the curve that is held, the curve."""
+        """Clear the axes, and draw the held curve and the current one."""
         for ax in self.axes:
             ax.clear()
             ax.set_ylim(0, 0.001)
@@ -156,7 +156,7 @@ class LossLab(Panel):
         self.lay_out_anew()
 
     def _draw(self, fig, axes, shown, label) -> tuple[dict, dict]:
-        """Draw the curve over the one that is held, wide and pale; return the lines of both."""
+        """Draw the current curve over the held one, which is wide and pale; return the lines of both."""
         now, held, axis, ghosts = self.setting, self._kept, self.axis.value, {}
         if held is not None:
             pale = held.curve(GRIDS[axis])
@@ -186,7 +186,7 @@ class LossLab(Panel):
     # --- what the controls do ---
 
     def _choose(self):
-        """Begin with the controls of the chosen method, which keep their values, and with empty axes."""
+        """Show the controls of the chosen method, which keep their values, and clear the axes."""
         name = self.method.value
         if name not in self._made:
             self._made[name] = Hyperparameters(name)
@@ -211,7 +211,7 @@ class LossLab(Panel):
         self.code.layout.display = "none" if self.code.layout.display is None else None
 
     def _export(self):
-        self.status.value = ""  # of an earlier one, should this one fail
+        self.status.value = ""  # of an earlier export, in case this one fails
         shown = self.setting.curve(GRIDS[self.axis.value])
         fig, axes = figures.detached(1, 2, height_to_width=0.75)
         self._draw(fig, axes, shown, lambda one: textwrap.fill(str(one), 44))
@@ -237,7 +237,7 @@ class LossLab(Panel):
         self.watcher.start()
 
     def _watch(self, training: Training):
-        """In a thread: what the training says, into the panel."""
+        """Show the progress of a training in the panel; runs in a thread."""
         last = "Training was interrupted; train again to resume it"
         try:
             with self.errors_shown():  # what is raised reaches the notebook by stderr, too
@@ -258,7 +258,7 @@ class LossLab(Panel):
             self.status.value = last
 
     def _finished(self, run: Run) -> str:
-        """Add a run to the table; return what to say of it."""
+        """Add a run to the table; return the text of the status line."""
         self.runs = list(dict.fromkeys([*self.runs, run]))
         self.bar.value = NUM_EPOCHS
         rows = overview(self.runs)[COLUMNS]

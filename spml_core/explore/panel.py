@@ -1,4 +1,4 @@
-"""`Panel`: controls, and one figure that follows them; and the parts that panels have in common.
+"""`Panel`: controls, and one figure that follows them. Also the parts that panels share.
 
 class Mine(Panel):
     def __init__(self):
@@ -46,9 +46,9 @@ class Panel(widgets.VBox):
     """Controls beside a figure; a subclass says in `update` how the figure follows them.
 
     The figure belongs to the panel alone (`figures.detached`) and is sent as a PNG. For speed, only a part of it is
-    drawn at each change: the artists that move (`moves`) or are replaced (`drawn_anew`), over a background that stays.
-    A browser sends the next value of a slider once the last one has been answered, and only the newest: so every value
-    that arrives is drawn at once.
+    drawn at each change: the artists that move (`moves`) or are replaced (`drawn_anew`), over a stored background.
+    A browser sends the next value of a slider only after the last one has been answered, and skips the values between.
+    So every value that arrives is drawn immediately.
 
     An exception in a callback is shown in red below the figure and raised again: the frontend shows it, and a headless
     run fails. Headless runs, and pages without widgets, show the picture.
@@ -71,17 +71,17 @@ class Panel(widgets.VBox):
         self.add_class("spml-panel")
 
     def update(self) -> None:
-        """Let `fig` show what the controls say."""
+        """Update `fig` from the values of the controls."""
         raise NotImplementedError
 
     def follow(self, *inputs: widgets.Widget) -> None:
-        """Draw now, and each time the value of one of these changes."""
+        """Redraw now, and whenever the value of one of these widgets changes."""
         for widget in inputs:
             widget.observe(self.redraw, "value")
         self.redraw()
 
     def on_click(self, button: widgets.Button, action: Callable[[], None]) -> None:
-        """Let a button do something; errors are shown like those of `update`."""
+        """Run `action` when the button is pressed; errors are shown like those of `update`."""
 
         def clicked(_):
             with self.errors_shown():
@@ -90,7 +90,7 @@ class Panel(widgets.VBox):
         button.on_click(clicked)
 
     def redraw(self, _=None) -> None:
-        """Follow the controls, once."""
+        """Update and redraw the figure, unless inside `at_once`."""
         if self._held:
             return
         with self.errors_shown():
@@ -124,7 +124,7 @@ class Panel(widgets.VBox):
         self.trouble.value = ""
 
     def moves(self, *artists: Artist) -> None:
-        """Name artists that `update` moves: as long as nothing else changes, only they are drawn."""
+        """Declare artists that `update` moves; as long as nothing else changes, only these are redrawn."""
         for artist in artists:
             artist.set_animated(True)
 
@@ -145,7 +145,7 @@ class Panel(widgets.VBox):
             self.fig.stale = stale
 
     def png(self) -> bytes:
-        """Return the figure as it is."""
+        """Return the current figure as a PNG."""
         canvas = self.fig.canvas
         if self.fig.stale:  # an artist that moves does not make its figure stale
             canvas.draw()
@@ -166,7 +166,7 @@ class Panel(widgets.VBox):
 
 
 def make_room(ax: Axes, values: np.ndarray) -> None:
-    """Let the y-axis hold these values; it never shrinks, so that curves can be compared while a slider moves."""
+    """Extend the y-axis to these values; it never shrinks, so that curves can be compared while a slider moves."""
     low, high = ax.get_ylim()
     if np.nanmin(values) < low or np.nanmax(values) > high:
         ends = min(low, np.nanmin(values)), max(high, np.nanmax(values))
@@ -174,7 +174,7 @@ def make_room(ax: Axes, values: np.ndarray) -> None:
 
 
 def slider(name: str, value: float, low: float, high: float, step: float):
-    """Return a slider, of whole numbers if `step` is one. It redraws while it is dragged, and by arrow keys."""
+    """Return a slider, for integers if `step` is an int. It redraws while it is dragged, and on arrow keys."""
     options = {"min": low, "max": high, "step": step, "description": name, **WIDE}
     if isinstance(step, int):
         return widgets.IntSlider(value, **options)
@@ -187,17 +187,17 @@ def decimals(step: float) -> int:
 
 
 def number(control: widgets.Widget):
-    """Return the value of a control as it is shown: a browser adds up steps, and sends -2.0000000000000018 for -2."""
+    """Return the value of a control as displayed: a browser adds up steps, and sends -2.0000000000000018 for -2."""
     if isinstance(control, widgets.FloatSlider):
         return round(control.value, decimals(control.step)) + 0.0  # no -0.0
     return control.value
 
 
 def choice(name: str, options: Iterable, value=None) -> widgets.Dropdown:
-    """Return a dropdown of values, or of (what is shown, value) pairs; at first `value`, or the first of them.
+    """Return a dropdown of values, or of (label, value) pairs, with `value` or the first one selected.
 
     Raises:
-        ValueError: `value` is none of them.
+        ValueError: `value` is not one of them.
     """
     pairs = [one if isinstance(one, tuple) else (str(one), one) for one in options]
     values = [known for _, known in pairs]
@@ -209,7 +209,7 @@ def choice(name: str, options: Iterable, value=None) -> widgets.Dropdown:
 
 
 def offer(dropdown: widgets.Dropdown, options: Iterable[tuple[str, object]]) -> None:
-    """Offer other (what is shown, value) pairs; the chosen value stays chosen where it can, else it is the first."""
+    """Replace the (label, value) pairs of a dropdown; the selection is kept if possible, else it is the first pair."""
     options, before = [*options], dropdown.value
     if options != [*dropdown.options]:
         dropdown.options = options
@@ -234,8 +234,8 @@ def table(note: str, heads: Iterable[tuple[str, str]], rows: Iterable[Iterable])
 
     Args:
         heads: (kind, heading) of each column; the kind is the `data-value` of its cells.
-        rows: of texts and numbers. A number is shown with four digits, and with eight when the mouse rests on it;
-            (number, n), measured on n labels, is "undefined (n=0)" where there is none.
+        rows: of texts and numbers. A number is shown with four decimals, and with eight in its tooltip. A pair
+            (number, n) is a number measured on n labels, and is shown as "undefined (n=0)" if it is NaN.
     """
     kinds, titles = zip(*heads, strict=True)
     body = [zip(kinds, row, strict=True) for row in rows]

@@ -59,7 +59,7 @@ def matching(labels: Labels, show: str, order: str, threshold: float) -> np.ndar
 
 
 def _data_of(run: Run) -> tuple:
-    """Return what is equal for runs of the same data."""
+    """Return a key that is equal for runs on the same data."""
     options = json.dumps(run.config["data"], sort_keys=True)
     return run.config["dataset"], options, run.summary["data"]["fingerprint"]
 
@@ -73,12 +73,12 @@ class Predictions(RunPanel):
 
     Args:
         root: folder of all runs.
-        runs: these, instead of a folder; the first one is shown.
-        compare: a second run on the same images; annotated labels are those of the first.
-        dataset: of all these runs, if it is loaded already; else it is loaded as in training.
-        data_root: folder of the data set, if it is not where it was in training.
-        show: at first, a key of `FILTERS`: all, true, missing, found, not_found, wrong.
-        order: at first, a key of `ORDERS`: row, missing_high, missing_low.
+        runs: runs to choose from, instead of a folder; the first one is shown.
+        compare: a second run on the same images; the annotated labels shown are those of the first run.
+        dataset: the data set of these runs, if it is already loaded; else it is loaded as in training.
+        data_root: folder of the data set, if it has moved since training.
+        show: the initial filter, a key of `FILTERS`: all, true, missing, found, not_found, wrong.
+        order: the initial order, a key of `ORDERS`: row, missing_high, missing_low.
 
     Attributes:
         rows: numbers of the images that match the filter, in order.
@@ -123,7 +123,7 @@ class Predictions(RunPanel):
         return *_data_of(run), run.config["seed"], run.config["protocol"]
 
     def prepare(self):
-        """Offer what the chosen run has, filter and sort by it, and show the first page of what is new."""
+        """Filter and sort the images of the chosen run; if they change, go back to the first page."""
         super().prepare()
         labels = self.of_class(self.run.value, self.labels(self.run.value))
         rows = matching(labels, self.show.value, self.order.value, number(self.threshold))

@@ -20,7 +20,7 @@ MIN_COUNT = 10  # buckets with fewer missing labels are faded
 THRESHOLDS = np.linspace(0, 1, 101).round(2)
 P = np.linspace(0, 1, 201)
 KEPT = 64  # measured runs and classes that are kept in memory, about 100 kB each
-# What tells the first run from the one that it is compared with: histogram, buckets, marker of curves.
+# How the first run and the one it is compared with are drawn: histogram, buckets, markers of curves.
 BARS = ({"fill": True, "alpha": 0.6}, {"fill": False, "alpha": 1.0, "lw": 1.2})
 DOTS = ({"fmt": "o", "ms": 3}, {"fmt": "s", "ms": 3, "mfc": "white"})
 CURVES = ({"marker": "o", "ms": 3}, {"marker": "s", "ms": 3, "mfc": "white"})
@@ -39,10 +39,10 @@ COLUMNS = {
 
 
 def measure(labels: Labels) -> pd.DataFrame:
-    """Return `analysis.identification_curve`, and what is the same for all thresholds.
+    """Return `analysis.identification_curve`, with columns that are the same for all thresholds.
 
-    That is the numbers of false and true negatives, the share of the false ones (the precision of a guess), and the
-    Wasserstein distance, negative where the positives score lower; NaN where a group is empty.
+    These are the numbers of false and true negatives, the share of false negatives (the precision of a guess), and the
+    Wasserstein distance, negative if the false negatives score lower, NaN if a group is empty.
     """
     false, true = int(labels.missing_positive.sum()), int(labels.missing_negative.sum())
     curve = analysis.identification_curve(labels.probs, **unobserved.truth(labels), thresholds=THRESHOLDS)
@@ -59,9 +59,9 @@ class RunBrowser(RunPanel):
 
     Args:
         root: folder of all runs.
-        runs: these, instead of a folder; the first one is shown.
-        compare: drawn beside it.
-        threshold: at first.
+        runs: runs to choose from, instead of a folder; the first one is shown.
+        compare: a run to compare it with.
+        threshold: the initial threshold on p.
 
     Raises:
         NothingToShow: there is no finished run.
@@ -140,7 +140,7 @@ class RunBrowser(RunPanel):
         self.readout.value = table(f"{note}Buckets with few labels are faded.", COLUMNS.items(), rows)
 
     def _draw_background(self, runs, found):
-        """Draw what depends neither on the epoch nor on the threshold: axes, distances, chance, legends."""
+        """Draw everything that depends on neither epoch nor threshold: axes, distances, the guess, legends."""
         scores, buckets, distance, rates = self.axes
         self.lay_out_anew()
         for ax in self.axes:
@@ -167,7 +167,7 @@ class RunBrowser(RunPanel):
         self._explain(runs)
 
     def _explain(self, runs):
-        """Draw the legends, each above its picture, where nothing moves."""
+        """Draw the legends, each above its plot, where nothing moves."""
         scores, buckets, _, rates = self.axes
         for name, color in zip(unobserved.GROUPS, (figures.POSITIVE, figures.NEGATIVE), strict=True):
             scores.plot([], [], color=color, lw=5, alpha=0.6, label=name)
@@ -184,7 +184,7 @@ class RunBrowser(RunPanel):
 
 
 def _cells(row: pd.Series) -> list:
-    """Return the cells of `measure` for the table; what is measured on no label says so."""
+    """Return the cells of `measure` for the table; a value measured on no label is marked as undefined."""
     false, true, found = (int(row[name]) for name in ("false", "true", "found"))
     numbers = {"distance": min(false, true), "precision": found, "recall": false, "chance": false + true}
     return [f"{false:,}", f"{true:,}", *((row[name], n) for name, n in numbers.items())]

@@ -1,4 +1,4 @@
-"""One training beside a panel, in a process of its own: the panel stays responsive, and cancelling ends it at once."""
+"""Train in a separate process: the panel stays responsive, and cancelling stops the training immediately."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from spml_core.runs.experiment import Experiment
 
 
 class Training:
-    """Starts at once. A training that was cancelled goes on from its last epoch when it is asked for again.
+    """A training that starts immediately. After it is cancelled, the same experiment resumes from its last epoch.
 
     Raises:
-        ValueError: the experiment cannot be; raised before the process starts.
+        ValueError: the experiment is invalid; raised before the process starts.
     """
 
     def __init__(self, experiment: Experiment, root: str | Path = "runs"):
@@ -29,16 +29,16 @@ class Training:
         writer.close()  # so that the end of the process is the end of the pipe
 
     def events(self) -> Iterator[tuple[str, object]]:
-        """("epoch", row of the history) after each epoch; ("done", path of the run) or ("failed", text) in the end.
+        """Yield ("epoch", row of the history) after each epoch, then ("done", path of the run) or ("failed", text).
 
-        A training that was cancelled or killed ends without a last word.
+        A training that was cancelled or killed yields no final event.
         """
         with suppress(EOFError, OSError):
             while True:
                 yield self._messages.recv()
 
     def cancel(self) -> None:
-        """End the process; returns when it is gone. What is written of a run survives that."""
+        """Kill the process and wait until it has ended. What the run has already written is kept."""
         self.process.kill()
         self.process.join()
 
