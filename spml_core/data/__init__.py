@@ -1,6 +1,6 @@
-"""Data sets: `load("digits")`, `load("coco2014", root=...)`; labels are drawn by `spml_core.data.labels`.
+"""Load data sets: `load("digits")`, `load("coco2014", root=...)`; labels are drawn by `spml_core.data.labels`.
 
-Importing this package, or its `labels`, needs torch and numpy only: all else is imported by what uses it.
+Importing this package or its `labels` needs only torch and numpy; everything else is imported where it is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def load(name: str, /, *, val_is_train: bool = False, **options) -> Dataset:
 
     Args:
         val_is_train: see `Dataset.with_train_as_val`.
-        options: of `data.sets.<name>.read` and, for its images, of `assemble.assemble`; `digits` has `load` alone.
+        options: arguments of `data.sets.<name>.read` and `assemble.assemble`; for `digits`, of its `load`.
 
     Raises:
         OptionError: unknown name (with the nearest ones) or unknown option.
@@ -41,14 +41,14 @@ def load(name: str, /, *, val_is_train: bool = False, **options) -> Dataset:
         listing = read(name, **{k: v for k, v in options.items() if k in own})
         for text in (
             listing.odd if name == "folder" else ()
-        ):  # of a published data set `spml data check` tells
+        ):  # for published data sets, `spml data check` reports them
             warnings.warn(text, stacklevel=2)
         dataset = assemble(listing, **{k: v for k, v in options.items() if k not in own})
     return dataset.with_train_as_val() if val_is_train else dataset
 
 
 def read(name: str, /, **options):
-    """Return what the label files of a data set of images say, a `listing.Listing`; `options` of its `read`.
+    """Return the content of an image data set's label files, a `listing.Listing`; `options` go to its `read`.
 
     Raises:
         OptionError: unknown name or option, or `digits` (which is generated, not read).
@@ -64,7 +64,7 @@ def has_files(name: str) -> bool:
 
 
 def check(name: str, options, function: str = "load") -> None:
-    """Raise `OptionError` if there is no data set `name`, or `options` has one that it lacks, or lacks one it needs."""
+    """Raise `OptionError` for an unknown data set, an option it does not have, or a required option that is missing."""
     check_options(name, options, function)
     if required := required_options(name, options, function):
         how = f"spml train: --{required[0]} PATH; spml figures: -p {required[0]} PATH"
@@ -72,13 +72,13 @@ def check(name: str, options, function: str = "load") -> None:
 
 
 def required_options(name: str, options, function: str = "load") -> list[str]:
-    """Return the options that data set `name` cannot do without and that `options` lacks."""
+    """Return the required options of data set `name` that are missing from `options`."""
     declared = _declared(name, function).items()
     return [k for k, parameter in declared if parameter.default is parameter.empty and k not in options]
 
 
 def check_options(name: str, options, function: str = "load") -> None:
-    """Raise `OptionError` if `options` has one that the data set lacks, or one of another type than declared.
+    """Raise `OptionError` for an option that the data set does not have, or a value of another type than declared.
 
     Types are strict: text is not a number, and "no" is not false. A type may be a choice or a range of values.
     """

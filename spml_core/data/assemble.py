@@ -1,4 +1,4 @@
-"""From a `Listing` to a `Dataset`: its files are checked, and its rows are given pixels or features."""
+"""Turn a `Listing` into a `Dataset`: check its files, and add pixels or features to its rows."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from spml_core.data.files.digests import digests
 from spml_core.data.listing import Listing
 from spml_core.paths import locate
 
-IN_MEMORY = 2 * 2**30  # bytes of decoded images held at most; above it they are decoded batch by batch
-CHECKED = 10_000  # files decoded to complete a report of other faults
+IN_MEMORY = 2 * 2**30  # maximum bytes of decoded images in memory; more are decoded batch by batch
+CHECKED = 10_000  # maximum number of files that are decoded to complete a report of other faults
 
 
 def assemble(
@@ -28,20 +28,20 @@ def assemble(
     backbone: str | None = None,
     cache_dir: str | Path = "runs/cache",
 ) -> Dataset:
-    """Give the rows of a listing their inputs.
+    """Return a listing as a `Dataset`, with pixels or features as its inputs.
 
-    Inputs are, in this order: frozen features, if `backbone` is given; the prepared pixels of these files, if
-    `spml data prepare` made them; else the files, decoded into memory if they take at most 2 GiB there, and batch by
-    batch if not.
+    Inputs are the first of these that applies: frozen features, if `backbone` is given; the prepared pixels of these
+    files, if `spml data prepare` made them; else the decoded files, in memory if they take at most 2 GiB, otherwise
+    batch by batch.
 
     Args:
         size: side of the square images, pixels; see `decoding.decode`. Default: 224 for a folder, else 448.
         backbone: a timm model for frozen features (`features.extract`), None for images.
-        cache_dir: where features, prepared pixels and the digests of files are kept.
+        cache_dir: folder for features, prepared pixels and the digests of files.
 
     Returns:
         Dataset with a part for each split that has images: uint8 inputs (N, 3, size, size), or (N, D) float32. The
-        fingerprint covers options, labels and the content of every file used, not where they lie.
+        fingerprint covers options, labels and the content of every file used, but not their location.
 
     Raises:
         DataError: the listing's problems, no train or val images, missing, empty and unreadable files, in one report.
@@ -75,7 +75,7 @@ def assemble(
 
 
 def _pixels(paths: list[Path], hashes: list[str], size: int, cache_dir: Path):
-    """Return the pixels, and where they are from, in words."""
+    """Return the pixels and a description of where they come from."""
     prepared, file = pixels.find(hashes, size, cache_dir)
     if prepared is not None:
         return prepared, f"pixels prepared at {size} ({file.name})"
@@ -85,7 +85,7 @@ def _pixels(paths: list[Path], hashes: list[str], size: int, cache_dir: Path):
 
 
 def _check(listing: Listing) -> None:
-    """Raise all that is wrong in one report."""
+    """Raise one `DataError` that reports everything wrong."""
     problems = list(listing.problems)
     for split in ("train", "val"):
         if split not in listing.splits:
@@ -104,7 +104,7 @@ def _check(listing: Listing) -> None:
 
 
 def _fingerprint(listing: Listing, order: np.ndarray, head: list, hashes: list[str]) -> str:
-    """Return the SHA-256 over JSON that is never whole in memory."""
+    """Return the SHA-256 of the content as JSON, which is never held in memory as a whole."""
 
     def names(row: np.ndarray) -> list[str]:
         return sorted(listing.classes[c] for c in np.flatnonzero(row))

@@ -1,4 +1,4 @@
-"""A report of everything odd about a data set's files and labels, before anything is trained on them."""
+"""Report everything odd about a data set's files and labels, before anything is trained on them."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ from spml_core import words
 from spml_core.data.files import decoding, table
 from spml_core.data.listing import Listing
 
-LEAK = 0.01  # share of the val or test images that may also be train images before results are wrong, not just odd
+LEAK = 0.01  # above this share of val and test images with a copy in another split, the data are wrong, not just odd
 PROBLEMS = ("missing", "zero-byte", "truncated", "unreadable")
-# How decoders say that a file ends too early.
+# Phrases by which decoders report that a file ends too early.
 CUT = ("truncated", "premature end", "unexpected end", "incomplete", "not enough image data", "broken data")
 
 
 def audit(listing: Listing) -> dict:
     """Read every file of a listing once, decode it, and compare it with the others and with the labels.
 
-    Equal bytes make two files duplicates; so do equal pixels, for files of the same size whose small decodings agree.
-    Images that the loader's options left out are not looked at.
+    Two files are duplicates if their bytes are equal, or if their size, small decoding and pixels are. Images that the
+    loader's options left out are not checked.
 
     Args:
-        listing: of a data set's `read`, files not looked at yet.
+        listing: from a data set's `read`; its files have not been checked yet.
 
     Returns:
-        All of it is JSON; lists of files hold paths, or ids where labels are meant.
+        The report, in JSON types. Lists of files hold paths, lists about labels hold image ids.
 
-        - ok: nothing is wrong. name, classes (number) and notes of the listing;
-        - wrong: sentences; training on this would stop or give wrong results;
-        - odd: sentences; worth knowing;
+        - ok: true if nothing is wrong; name, classes (their number) and notes of the listing;
+        - wrong: sentences about what would stop training or make its results wrong;
+        - odd: sentences about what is worth knowing;
         - images: split -> number of rows;
-        - problems: "missing", "zero-byte", "truncated", "unreadable" -> lines "path" or "path: what the decoder says";
+        - problems: "missing", "zero-byte", "truncated", "unreadable" -> lines "path" or "path: message";
         - extra: image files in the data set's folders that no row names;
         - duplicates: groups of [split, path], equal bytes, or else equal pixels;
-        - across_splits: those of the groups with images of more than one split;
+        - across_splits: the duplicate groups with images from more than one split;
         - unlabeled: split -> ids of images without a positive label;
         - unknown: split -> number of labels whose truth is unknown;
         - lines: id of an image without a label -> its line in labels.csv (the header is line 1), where there is one;
         - published: split as published -> {"expected": images of the published data set, "here": images listed};
-        - similar_classes: groups of class names that are probably one;
+        - similar_classes: groups of class names that probably mean the same class;
         - no_positives, no_negatives: split -> classes without a (known) positive, or negative;
         - modes: colour mode -> number of images; rotated, animated: paths;
         - formats: file format -> number of images;
         - sizes: minimum, median, maximum of width and height, pixels.
     """
     bar = {"desc": f"check {listing.name}", "total": len(listing), "unit": " images"}
-    with ThreadPool() as pool:  # reading and decoding leave the interpreter's lock
+    with ThreadPool() as pool:  # reading and decoding release the interpreter's lock
         seen = list(tqdm(pool.imap(look_at, listing.paths, chunksize=16), **bar, leave=False, disable=None))
     files = pd.DataFrame(seen, columns=FileSeen._fields)
     files["path"], files["split"] = [*map(str, listing.paths)], listing.splits
@@ -67,12 +67,12 @@ def audit(listing: Listing) -> dict:
 
 
 class FileSeen(NamedTuple):
-    """What one file is. `problem` is a key of the report's `problems`."""
+    """Findings about one file. `problem` is a key of the report's `problems`."""
 
     problem: str = ""
     says: str = ""
     digest: str = ""
-    look: str = ""  # of its pixels at a small size: equal pixels look equal
+    look: str = ""  # digest of its pixels at a small size: equal pixels give equal digests
     mode: str = ""
     form: str = ""
     width: int = 0
@@ -97,7 +97,7 @@ def look_at(path: Path) -> FileSeen:
             animated = getattr(image, "n_frames", 1) > 1
             mode, form, size = image.mode, image.format or "", image.size
             look = hashlib.sha256(decoding.small(image).tobytes()).hexdigest()
-    except Exception as error:  # of as many types as there are decoders
+    except Exception as error:  # every decoder has error types of its own
         cut = isinstance(error, EOFError) or any(text in str(error).lower() for text in CUT)
         return FileSeen("truncated" if cut else "unreadable", str(error) or type(error).__name__)
     return FileSeen("", "", hashlib.sha256(content).hexdigest(), look, mode, form, *size, rotated, animated)
@@ -133,7 +133,7 @@ def _files(report: dict, listing: Listing, files: pd.DataFrame) -> None:
 
 
 def _stem(path: str) -> str:
-    """Return a file's name without what systems treat differently: some store an accent as a character of its own."""
+    """Return a file's name in a form that is equal on all systems; some store an accent as a separate character."""
     return table.normal(Path(path).stem).casefold()
 
 

@@ -15,7 +15,7 @@ from spml_core import words
 
 PROTOCOLS = ("cole2021", "per_image")
 WEIGHTS = ("frequency", "inverse_frequency")
-CHUNK = 4096  # images ranked at once: bounds the memory of a draw
+CHUNK = 4096  # images ranked at once, to bound the memory of a draw
 
 
 def single_positive(
@@ -26,7 +26,7 @@ def single_positive(
     Args and protocols as in `observe`.
 
     Returns:
-        (N, C) int8 in {1, 0}, exactly one 1 a row.
+        (N, C) int8 in {1, 0}, exactly one 1 per row.
 
     Raises:
         ValueError: an image without a positive label (row number and id named), or bad labels.
@@ -87,15 +87,15 @@ def drop(
 ) -> np.ndarray:
     r"""Drop positives of each image at a missing ratio r; negatives stay unobserved.
 
-    Of n positives, n_r = floor(n (1 - r)) + 1 stay, but never more than n, so r = 0 and an image with one label lose
-    nothing, and r = 1 is the single-positive draw. Zhang et al., "Simple and Robust Loss Design for Multi-Label
-    Learning with Missing Labels" (Hill/SPLC), section IV-A. Their COCO lists "75 %", "40 %" and "single label" are
-    r = 0.5, 0.8 and 1. n (1 - r) is computed exactly from the digits of `ratio`: in floating point 5 (1 - 0.8) is
-    below 1, and its floor is 0.
+    Of n positives, n_r = floor(n (1 - r)) + 1 stay, but never more than n. So nothing is lost at r = 0 or in an image
+    with one label, and r = 1 is the single-positive draw.
+    This is the rule of Zhang et al., "Simple and Robust Loss Design for Multi-Label Learning with Missing Labels"
+    (Hill/SPLC), section IV-A. Their COCO lists "75 %", "40 %" and "single label" are r = 0.5, 0.8 and 1. n (1 - r) is
+    computed exactly from the digits of `ratio`: in floating point 5 (1 - 0.8) is below 1, and its floor is 0.
 
     Args:
         ratio: r in [0, 1].
-        Others as in `observe`. A larger ratio keeps part of what a smaller one keeps ("per_image").
+        Other arguments as in `observe`. With "per_image", a larger ratio keeps a subset of what a smaller one keeps.
 
     Returns:
         (N, C) int8 in {1, 0}.
@@ -108,7 +108,7 @@ def drop(
 
 
 def num_kept(num_positives, ratio: float) -> np.ndarray:
-    """n_r = min(floor(n (1 - r)) + 1, n) for each of (N,) numbers of positives; see `drop`.
+    """Return n_r = min(floor(n (1 - r)) + 1, n) for each of (N,) numbers of positives; see `drop`.
 
     Raises:
         ValueError: ratio outside [0, 1].
@@ -133,15 +133,15 @@ def biased(
 ) -> np.ndarray:
     """Observe `num_pos` positives of each image, drawn with probability proportional to a weight per class.
 
-    For robustness studies: annotators name what is common, or what is salient. Drawn one after the other without
-    replacement, by an exponential race: class c of an image finishes at -log(1 - u) / weights[c], u in [0, 1) from
-    the hash of (seed, image id, class), and the first ones are shown. So the draw of an image depends on (seed, image
-    id, weights) only, and equal weights give the draw of `observe(protocol="per_image")`.
+    For robustness studies, since annotators name what is common or salient. Positives are drawn one after the other
+    without replacement, by an exponential race: class c of an image finishes at -log(1 - u) / weights[c], with u in
+    [0, 1) from the hash of (seed, image id, class), and the first ones are shown. So the draw of an image depends only
+    on (seed, image id, weights), and equal weights give the draw of `observe(protocol="per_image")`.
 
     Args:
         weights: (C,) positive numbers, up to a factor; or a preset of `class_weights` computed from `full`, which
-            moves a little with every image that is missing.
-        Others as in `observe`.
+            changes slightly with every missing image.
+        Other arguments as in `observe`.
 
     Returns:
         (N, C) int8 in {1, 0}.
@@ -154,18 +154,17 @@ def biased(
         raise ValueError(f"num_pos={num_pos}: a count is >= 0, or -1 for all")
     weights = class_weights(full, weights) if isinstance(weights, str) else np.asarray(weights, float)
     if weights.shape != full.shape[1:]:
-        raise ValueError(f"weights have shape {weights.shape}; expected ({full.shape[1]},): one a class")
+        raise ValueError(f"weights have shape {weights.shape}; expected ({full.shape[1]},): one per class")
     if not (np.isfinite(weights) & (weights > 0)).all():
         worst = np.flatnonzero(~(np.isfinite(weights) & (weights > 0)))[0]
         raise ValueError(
-            f"weights[{worst}] = {weights[worst]}: weights are finite and > 0; give a class that is hardly ever "
-            "named a small one"
+            f"weights[{worst}] = {weights[worst]}: weights are finite and > 0; give a rarely named class a small one"
         )
     return _draw(full, known, _counts(num_pos, full), 0, seed, "per_image", ids, weights)
 
 
 def class_weights(full, preset: str) -> np.ndarray:
-    """(C,) weights for `biased` from (N, C) truth: "frequency", the number of images with the class, or its inverse.
+    """Return (C,) weights for `biased` from (N, C) truth: the number of images of a class, or its inverse.
 
     A class without images counts as one image.
 
@@ -184,10 +183,10 @@ def split(num_examples: int, val_fraction: float = 0.2, seed: int = 1200) -> tup
     """Divide 0..num_examples-1 at random into train and validation, as published (Cole et al., CVPR 2021).
 
     Returns:
-        (train index, validation index), each sorted; validation has round(num_examples * val_fraction).
+        (train index, validation index), each sorted; validation has round(num_examples * val_fraction) examples.
 
     Raises:
-        ValueError: a side would be empty.
+        ValueError: one of the two would be empty.
     """
     num_val = int(np.round(num_examples * val_fraction))
     if not 0 < num_val < num_examples:
@@ -203,7 +202,7 @@ def _check(full, known) -> tuple[np.ndarray, np.ndarray | None]:
     full = np.asarray(full)
     if full.ndim != 2:
         raise ValueError(f"full labels have shape {full.shape}; expected (images, classes)")
-    # Integers by their extremes: on Open Images, masks of every label would take gigabytes.
+    # Integers are checked by their extremes: on Open Images, masks of every label would take gigabytes.
     whole = full.dtype.kind in "bui" or ((full == 0) | (full == 1)).all()
     if full.size and not (whole and full.min() >= 0 and full.max() <= 1):
         row, column = np.argwhere((full != 0) & (full != 1))[0]
@@ -226,12 +225,12 @@ def _check(full, known) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _counts(count: int, full: np.ndarray) -> np.ndarray:
-    """(N,) the same for each image; -1, all, is a number that no image exceeds."""
+    """Return (N,) equal counts; -1 (all) becomes a number that no image exceeds."""
     return np.full(len(full), full.shape[1] if count == -1 else count)
 
 
 def _draw(full, known, num_pos, num_neg: int, seed: int, protocol: str, ids, weights=None) -> np.ndarray:
-    """`num_pos` (N,) positives and `num_neg` negatives of each image, fewer where it has fewer."""
+    """Draw `num_pos` (N,) positives and `num_neg` negatives of each image, fewer where it has fewer."""
     if protocol not in PROTOCOLS:
         raise ValueError(f"unknown protocol {protocol!r}: use one of {', '.join(PROTOCOLS)}")
     if ids is not None and len(ids) != len(full):
@@ -260,11 +259,10 @@ def _negative(positive, known) -> np.ndarray:
 
 
 def _first(candidates, count, seed: int, names, weights=None) -> np.ndarray:
-    """(N, C) bool: of each row's candidates the `count` (N,) that rank first.
+    """Return (N, C) bool: the `count` (N,) candidates of each row that rank first.
 
-    The rank is the SHA-256 of (seed, name, class), so it depends on nothing else, on every machine and version of
-    every library. Its first 8 bytes decide; that two candidates share them will not happen (once in 1e11 such draws
-    of COCO's size).
+    The rank is the SHA-256 of (seed, name, class), so it is the same on every machine and with every library version.
+    Its first 8 bytes decide; two candidates share them only once in 1e11 draws of COCO's size.
     """
     there = candidates.sum(1)
     chosen = candidates & (count >= there)[:, None]  # nothing to choose, and nothing to hash

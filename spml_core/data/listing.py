@@ -1,4 +1,4 @@
-"""`Listing`: what a data set's label files say, before any pixel is read; `assemble.assemble` makes it a `Dataset`."""
+"""`Listing`: the content of a data set's label files, before any pixel is read; see `assemble.assemble`."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from spml_core.data import labels
 from spml_core.data.dataset import SPLITS, DataError, Part
 from spml_core.data.files import decoding, table
 
-# Of the published protocol: validation drawn from the official train images.
+# The published protocol draws validation from the official train images.
 SPLIT_SEED, VAL_FRACTION = 1200, 0.2
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"}
 
 
 @dataclass
 class Listing:
-    """The images of a data set and their labels, one row an image, in the order of the published protocol.
+    """The images of a data set and their labels, one row per image, in the order of the published protocol.
 
     Attributes:
         name: of the data set.
         classes: C class names.
-        paths: N image files. They need not exist: `assemble`, and `spml data check`, look.
+        paths: N image files. They need not exist: `assemble` and `spml data check` test that.
         ids: N image ids, unique; label draws depend on them.
         splits: N of "train", "val", "test".
         full: (N, C) int8 in {1, 0}: the truth, 0 where it is not known.
         known: (N, C) bool, where the truth is known. None = everywhere.
-        options: of the loader, those that choose labels and images; part of the fingerprint, as JSON.
+        options: the loader's options that choose labels and images, as JSON; part of the fingerprint.
         notes: what a run records about the data, as JSON: counts and policies.
         extra: image files in the data set's folders that no row names.
         divided: val was drawn from the official train images (`Part.rows`).
-        problems: what makes training on these labels wrong, a text each; `assemble` raises them together with what
+        problems: sentences about what makes training on these labels wrong; `assemble` raises them together with what
             is wrong with the files.
-        odd: what is worth knowing before training, a text each.
-        lines: N lines of labels.csv, where the rows are from one. None = the label files have no line an image.
+        odd: sentences about what is worth knowing before training.
+        lines: N line numbers in labels.csv, if the rows come from one. None = the label files do not have one line per
+            image.
         published: split, as the data set is published, -> (images listed here, images of the whole data set).
-        size: side of the square images, pixels, unless another is asked for.
+        size: default side of the square images, pixels.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Listing:
         return len(self.ids)
 
     def select(self, rows: Sequence[int]) -> Listing:
-        """Return the same with these rows only, in this order."""
+        """Return a listing with only these rows, in this order."""
         rows = np.asarray(rows, np.int64)
         if len(rows) == len(self) and (np.diff(rows) == 1).all():
             return replace(self)  # labels may take gigabytes: no copy
@@ -91,17 +92,17 @@ class Listing:
         return [self.paths[n] for rows in self.members().values() for n in rows]
 
     def where(self, row: int) -> str:
-        """Name a row so that it is found in the label files."""
+        """Return a name of a row by which it can be found in the label files."""
         return self.ids[row] if self.lines is None else f"labels.csv line {self.lines[row]} ({self.ids[row]})"
 
     def missing(self) -> list[int]:
-        """Return the rows whose file does not exist, by one look into each folder, not at each file."""
+        """Return the rows whose file does not exist; lists each folder once instead of testing every file."""
         folders = {path.parent for path in self.paths}
         names = {folder: set(os.listdir(folder)) if folder.is_dir() else set() for folder in folders}
         return [n for n, path in enumerate(self.paths) if path.name not in names[path.parent]]
 
     def file_problems(self) -> tuple[list[str], list[Path]]:
-        """Return what is to be said of missing and empty files, and all the other files."""
+        """Return messages about missing and empty files, and the paths of all other files."""
         missing = [self.paths[n] for n in self.missing()]
         gone = set(missing)
         there = [path for path in self.paths if path not in gone]
@@ -128,14 +129,14 @@ def finish(
     published: Mapping[str, int] | None = None,
     cause: str = "",
 ) -> Listing:
-    """Do what every loader does last: compare sizes, draw the validation images, apply the policies, note the counts.
+    """Return the finished listing: compare sizes, draw the validation images, apply the policies, note the counts.
 
     Args:
         divide: draw 20 % of the train images as validation (`labels.split`, seed 1200), as published, before the
-            policies take any image away.
+        policies remove any image.
         unlabeled: images without a positive label: "error" (a problem, raised by `assemble`), "drop", or "keep".
-        allow_missing: leave out the images whose file is missing, in place of an error.
-        published: split ("train" before validation is drawn from it) -> images of the whole published data set.
+        allow_missing: leave out the images whose file is missing, instead of raising an error.
+        published: split ("train" before validation is drawn from it) -> number of images in the published data set.
         cause: why there may be more images without a label than expected.
     """
     if published:

@@ -1,7 +1,7 @@
-"""Who saw which label: manifests (CSV), the .npy matrices and label lists that others publish, and their conventions.
+"""Read and write observed labels: manifests (CSV), published .npy matrices and label lists, and their conventions.
 
-A manifest has the columns `image,split,positive,negative`, a row an image; observed labels are class names joined by
-";". It regenerates nothing and hides nothing: what it says was observed is what training saw.
+A manifest has the columns `image,split,positive,negative` and one row per image; observed labels are class names
+joined by ";". It stores the labels themselves, not how to draw them: what it lists is what training observed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Manifest:
         return len(self.ids)
 
     def rows(self, ids: Sequence[str], split: str) -> np.ndarray:
-        """Return (len(ids), C) observed labels of images, in the order of `ids`, leaving out the others.
+        """Return the (len(ids), C) observed labels of the images `ids`, in this order.
 
         Raises:
             DataError: an image is not in the manifest, or in another split.
@@ -93,7 +93,7 @@ def write(
         SHA-256 of the file.
 
     Raises:
-        DataError: a value that is none of {1, 0, -1}, a class name that cannot be read back.
+        DataError: a value outside {1, 0, -1}, or a class name that could not be read back.
     """
     observed = _checked(observed)
     for name in classes:
@@ -118,7 +118,7 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
         classes: of the data set, in order. Default: the names that occur, sorted.
 
     Raises:
-        DataError: no such file, not a manifest, or all faulty rows by line: a label that is no class, an image twice.
+        DataError: no such file, not a manifest, or faulty rows, all listed by line: unknown labels, repeated images.
     """
     path = locate(path)
     (_, header), *rows = table.rows(path, FORM) or [(1, ["nothing"])]
@@ -150,10 +150,10 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
 
 
 def identify(path: str | Path) -> str:
-    """Return the SHA-256 of a manifest, of which no more than its first line is looked at.
+    """Return the SHA-256 of a manifest; only its first line is checked.
 
     Raises:
-        DataError: no such file, or one of another form, with the way to make a manifest of it.
+        DataError: no such file, or not a manifest; for a matrix, it says how to make a manifest from it.
     """
     path = locate(path)
     if is_manifest(path):
@@ -189,25 +189,25 @@ def digest(path: str | Path) -> str:
     return sha256(table.content_of(locate(path))).hexdigest()
 
 
-# Matrices and lists of others.
+# Matrices and lists that others publish.
 
 
 def from_convention(values, convention: str | None = None, *, nan: str = "error") -> tuple[np.ndarray, dict]:
-    """Return labels of another convention in ours: 1 observed positive, 0 unobserved, -1 verified negative.
+    """Convert labels from another convention to ours: 1 observed positive, 0 unobserved, -1 verified negative.
 
     Args:
         values: (N, C) numbers.
-        convention: a name in `CONVENTIONS`. May be left out only where every value is 1 or 0, which is then a positive
-            or unobserved; anything below 0 means different things to different people.
-        nan: "error", or "unknown": NaN is unobserved.
+        convention: a name in `CONVENTIONS`. It may be left out only if every value is 1 (positive) or 0 (unobserved);
+            values below 0 mean different things in different code.
+        nan: "error", or "unknown" to take NaN as unobserved.
 
     Returns:
         (N, C) int8, and counts: "nan", and "soft": EM's pseudo-labels, which belong to a method and not to the data,
         so they are unobserved here (a soft label up to 1e-6 is a verified negative).
 
     Raises:
-        DataError: no convention named and needed, an unknown one, NaN or a value it does not know; row and column
-            named.
+        DataError: the convention is unknown, or needed and not given; NaN, or a value outside the convention (names
+            its row and column).
     """
     values = np.asarray(values)
     if values.ndim != 2 or values.dtype.kind not in "biuf":
@@ -245,7 +245,8 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
 
 
 def to_convention(observed, convention: str) -> np.ndarray:
-    """Return (N, C) of {1, 0, -1} in another convention, which `from_convention` reverses: float32 for "em", else int8.
+    """Convert (N, C) labels in {1, 0, -1} to another convention: float32 for "em", else int8. Inverts
+    `from_convention`.
 
     Raises:
         DataError: unknown convention.
@@ -260,10 +261,10 @@ def read_matrix(
     """Read a published `.npy` matrix, such as `formatted_train_labels_obs.npy` of Cole et al.
 
     Returns:
-        (N, C) int8 in {1, 0, -1}, and what a record says of it: file, its SHA-256, and as of `from_convention`.
+        (N, C) int8 in {1, 0, -1}, and notes for the record: file name, SHA-256, and the counts of `from_convention`.
 
     Raises:
-        DataError: no such file, a pickle (never opened), or as `from_convention`; the file is named.
+        DataError: no such file, a pickle (never opened), or as `from_convention`; names the file.
     """
     path = locate(path)
     values = _array(path)
@@ -278,7 +279,7 @@ def read_images(path: str | Path) -> list[str]:
     """Read the image names of a published `.npy` vector, such as `formatted_train_images.npy` of Cole et al.
 
     Raises:
-        DataError: no such file, a pickle, not one name a row.
+        DataError: no such file, a pickle, or not one name per row.
     """
     names = _array(locate(path))
     if names.ndim != 1 or names.dtype.kind not in "US":
@@ -287,7 +288,7 @@ def read_images(path: str | Path) -> list[str]:
 
 
 def read_list(path: str | Path, num_classes: int) -> tuple[list[str], np.ndarray]:
-    """Read a label list as published with Hill/SPLC: a row an image, `id,class indices joined by spaces`; may be .gz.
+    """Read a label list of Hill/SPLC, which may be .gz: one row per image, `id,class indices joined by spaces`.
 
     Returns:
         N ids, and (N, num_classes) int8 in {1, 0}.
@@ -329,7 +330,7 @@ def _checked(values, rule: str = "observed labels are 1, 0 or -1") -> np.ndarray
 
 
 def _first(values: np.ndarray, wrong: np.ndarray) -> str:
-    """Name the first wrong value and its place, if there is one."""
+    """Return the place and value of the first wrong entry, "" if there is none."""
     if not wrong.any():
         return ""
     row, column = np.argwhere(wrong)[0]

@@ -1,4 +1,4 @@
-"""What an experiment says about its labels, `Experiment.observe`, and the labels that this gives."""
+"""Check an experiment's choice of observed labels, `Experiment.observe`, and draw them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FORM = (
 
 
 def check(observe) -> tuple[int, int] | dict:
-    """Return `observe` in one form: a tuple of counts, or a dictionary. A manifest is read once for its SHA-256.
+    """Return `observe` in normal form: a tuple of counts, or a dictionary. A manifest is read once for its SHA-256.
 
     Raises:
-        ValueError: none of the forms, or a value out of range; a manifest that is not there, or has another SHA-256
-            than the one named beside it.
+        ValueError: not one of the forms, or a value out of range; a manifest that is missing, or whose SHA-256 differs
+            from the one given.
     """
     if isinstance(observe, Sequence) and not isinstance(observe, str) and len(observe) == 2:
         if all(isinstance(n, int | np.integer) and n >= -1 for n in observe):
@@ -35,7 +35,7 @@ def check(observe) -> tuple[int, int] | dict:
         plain = weights if isinstance(weights, str) else np.array(weights, float).reshape(-1).tolist()
         if isinstance(num_pos, int):
             classes = 1 if plain is weights else len(plain)
-            labels.biased(np.zeros((0, classes)), plain, num_pos)  # raises if they cannot be
+            labels.biased(np.zeros((0, classes)), plain, num_pos)  # raises if they are invalid
             return {"num_pos": num_pos, "weights": plain}
     elif isinstance(observe, Mapping) and "manifest" in observe and set(observe) <= {"manifest", "sha256"}:
         found = manifest.identify(observe["manifest"])
@@ -48,10 +48,10 @@ def check(observe) -> tuple[int, int] | dict:
 
 
 def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
-    """Return the classes and the truth of a data set; of one that is read from files, only its label files are read.
+    """Return the classes and the truth of a data set; if it is stored in files, only the label files are read.
 
     Args:
-        name, options: as of `data.read`; of a generated data set, as of `data.load`.
+        name, options: as for `data.read` or, for a generated data set, `data.load`.
 
     Returns:
         The classes, and for each split a `Part` whose inputs are None.
@@ -71,18 +71,18 @@ def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
 def draw(
     observe, parts: Mapping[str, Part], classes: Sequence[str], seed: int, protocol: str
 ) -> dict[str, np.ndarray]:
-    """Return the observed labels of "train" and, where there is one, "val", as a checked `observe` says.
+    """Return the observed labels of "train" and, if there is one, "val", for a checked `observe`.
 
     Args:
-        seed, protocol: of the draw, see `labels.observe`; a biased draw is always per image, and a manifest is not
-            drawn. Presets of weights are counted on the training images.
+        seed, protocol: of the draw, see `labels.observe`; a biased draw is always per image, and labels of a manifest
+            are not drawn. Presets of weights are counted on the training images.
 
     Returns:
         For each of these splits (N, C) int8 in {1, 0, -1}.
 
     Raises:
         ValueError: as the functions of `labels`.
-        DataError: a manifest that does not fit the data set, or says of a label what its truth denies.
+        DataError: a manifest that does not fit the data set, or contradicts its truth.
     """
     wanted = {split: parts[split] for split in ("train", "val") if split in parts}
     if isinstance(observe, dict) and "manifest" in observe:
@@ -125,7 +125,7 @@ def _draw(observe, part: Part, seed: int, protocol: str) -> np.ndarray:
 
 
 def agreeing(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.ndarray:
-    """Return `observed` itself, if labels that somebody else drew agree with the truth where it is known.
+    """Return `observed` unchanged if these labels, drawn by somebody else, agree with the truth where it is known.
 
     Raises:
         DataError: they do not; the first image and class are named.
@@ -144,7 +144,7 @@ def agreeing(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.nda
 
 
 def write_manifest(path, parts: Mapping[str, Part], observed: Mapping[str, np.ndarray], classes) -> str:
-    """`manifest.write` for all parts in order; nothing is observed of a part not in `observed`. Returns the SHA-256.
+    """Write the manifest of all parts, in order, and return its SHA-256. Parts not in `observed` get no labels.
 
     Where training images stand in for validation images (`Dataset.with_train_as_val`), they are written once.
     """

@@ -1,4 +1,4 @@
-"""Image files to arrays: one decoding rule for all that reads images, one report of what cannot be read."""
+"""Decode image files into arrays: one rule for everything that reads images, one report of unreadable files."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ALLOW_MISSING = (
 
 
 def decode(path: str | Path, size: int) -> np.ndarray:
-    """Decode one image file to RGB and resize the whole of it to a square, as the papers do (at 448).
+    """Decode one image file to RGB and resize the whole image to a square, as the papers do (at 448).
 
     The aspect ratio is not kept and nothing is cropped: a crop could remove the labelled object. To RGB:
 
     - L, LA, 1 (grey, bilevel): the value in all three channels;
     - P (palette): its colours;
-    - RGBA, LA, PA, palettes with a transparent colour: laid over white;
+    - RGBA, LA, PA, palettes with a transparent colour: composited over white;
     - CMYK: Pillow's conversion, without colour profile;
     - I;16 (16-bit grey), and I where it holds 0..65535: scaled to 8 bits, 65535 becoming 255;
     - the EXIF orientation is applied; of an animation or a multi-page file the first frame is read.
@@ -45,7 +45,7 @@ def decode(path: str | Path, size: int) -> np.ndarray:
 
     Raises:
         OSError, ValueError or another error of the decoder: unreadable or truncated file, or pixels without a
-            fixed range (floats, 32-bit integers). `read` and `check` gather them into one DataError.
+            fixed range (floats, 32-bit integers). `read` and `check` collect them in one DataError.
     """
     with Image.open(path) as image:
         image.draft(None, (2 * size, 2 * size))  # large JPEGs: decode at a fraction, not below this
@@ -86,7 +86,7 @@ class Files:
         def decode_into(place: int, row: int) -> None:
             try:
                 out[place] = decode(self.paths[row], self.size)
-            except Exception as error:  # of as many types as there are decoders
+            except Exception as error:  # every decoder has error types of its own
                 raise DataError(
                     f"image {row} cannot be read: {self.paths[row]}: {error or type(error).__name__}\n{REMEDY}"
                 ) from error
@@ -98,13 +98,13 @@ class Files:
 
 
 def read(paths: Sequence[str | Path], size: int) -> torch.Tensor:
-    """Decode images into one tensor of 3 * size**2 bytes an image, with a progress bar.
+    """Decode images into one tensor of 3 * size**2 bytes per image, with a progress bar.
 
     Returns:
         (N, 3, size, size) uint8, in the order of `paths`.
 
     Raises:
-        DataError: the files that cannot be read, all of them, by path. None is replaced or left out.
+        DataError: lists the path of every file that cannot be read. None is replaced or left out.
     """
     pixels = torch.empty(len(paths), 3, size, size, dtype=torch.uint8)
     out = pixels.numpy()
@@ -117,7 +117,7 @@ def read(paths: Sequence[str | Path], size: int) -> torch.Tensor:
 
 
 def check(paths: Sequence[str | Path]) -> None:
-    """Decode every file once, JPEGs at an eighth of their size, so that no long computation meets a bad one.
+    """Decode every file once, JPEGs at an eighth of their size, to find bad files before a long computation.
 
     Headers alone are not enough: a JPEG cut short passes Pillow's `verify`.
 
@@ -150,7 +150,7 @@ def rgb(image: Image.Image) -> Image.Image:
 
 
 def small(image: Image.Image) -> Image.Image:
-    """Return the same, of a JPEG at an eighth of its size: reads all of the file, computes a part of the pixels."""
+    """Return the pixels as `rgb`, of a JPEG at an eighth of its size: reads the whole file, computes few pixels."""
     image.draft(None, (1, 1))
     return rgb(image)
 

@@ -15,11 +15,11 @@ from tqdm.auto import tqdm
 from spml_core.paths import write_whole
 
 SETTLED = 2 * 10**9  # nanoseconds after which a later edit shows in a file's times, on every file system
-WORTH = 100 * 2**20  # bytes of files whose digests are kept; fewer are read in a moment
+WORTH = 100 * 2**20  # digests are kept for more bytes of files than this; fewer are quickly read again
 
 
 def digest(path: str | Path) -> str:
-    """Return the SHA-256 of a file's content: unlike its time, a copy keeps it; unlike its size, an edit changes it."""
+    """Return the SHA-256 of a file's content: a copy keeps it, unlike the time; an edit changes it, unlike the size."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -27,8 +27,8 @@ def digest(path: str | Path) -> str:
 def digests(paths: Sequence[str | Path], cache_dir: str | Path) -> list[str]:
     """Return the `digest` of each file; those of large data sets are kept in `cache_dir`.
 
-    A file is read again when its size or one of its times differs, or was so young when it was read that an edit
-    could have left both as they were.
+    A file is read again if its size or one of its times has changed, or if it was so new when it was last read that a
+    later edit might show in neither.
     """
     paths = [Path(path) for path in paths]
     if not paths:
@@ -37,7 +37,7 @@ def digests(paths: Sequence[str | Path], cache_dir: str | Path) -> list[str]:
     file = Path(cache_dir) / f"digests-{hashlib.sha256(root.encode()).hexdigest()[:16]}.json"
     try:
         kept = json.loads(file.read_text())
-    except (OSError, ValueError):  # none yet, or not whole: it is made again
+    except (OSError, ValueError):  # missing or incomplete: it is made again
         kept = {}
     now, states = time.time_ns(), {}
     for path in paths:

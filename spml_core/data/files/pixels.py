@@ -15,7 +15,7 @@ from spml_core.data.dataset import DataError
 from spml_core.data.files import decoding, loading, store
 from spml_core.data.files.digests import digests
 
-BATCH = 64  # images decoded while the last ones are written
+BATCH = 64  # images decoded while the previous ones are written
 
 
 def find(images: Sequence[str], size: int, cache_dir: str | Path):

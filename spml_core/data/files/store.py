@@ -1,9 +1,9 @@
-"""Rows of images, computed once and kept: prepared pixels, frozen features.
+"""Compute rows for images once and keep them: prepared pixels, frozen features.
 
-They are found by the content of the images and the rule that made them: moved or renamed images, other options of the
-loader and subsets use the same file, an edited image does not. `<name>-<key>.npy` holds the rows, the `.json` beside it
-the SHA-256 of each row's image. Rows may be too many for memory: they are written in order, a stopped run resumes, and
-the file gets its name when it is complete.
+Rows are looked up by the content of the images and the rule that made them. So moved or renamed images, other loader
+options and subsets use the same file; an edited image does not. `<name>-<key>.npy` holds the rows, the `.json` beside
+it the SHA-256 of each row's image. Since rows may not fit into memory, they are written in order: an interrupted run
+resumes, and the file gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spml_core.data.files import loading
 from spml_core.paths import write_whole
 
 Compute = Callable[[list[int]], tuple[Sequence[int], type, Callable[[int], Iterator[np.ndarray]]]]
-FLUSHED = 64 * 2**20  # bytes written between two moments from which a killed process resumes
+FLUSHED = 64 * 2**20  # bytes written between two points from which a killed process can resume
 
 
 def find(
@@ -36,11 +36,11 @@ def find(
     """Return the rows of these images, if one file `<name>-*.npy` in `cache_dir`, made by this rule, holds all of them.
 
     Args:
-        images: SHA-256 of N image files, as of `digests`.
+        images: SHA-256 of N image files, as returned by `digests`.
 
     Returns:
-        (N, ...) not to be written to: a tensor on the memory map if the rows lie there in this order, else
-        `loading.Rows` of it; and the file. None and None if there is no such file.
+        The rows (N, ...), which must not be written to: a tensor on the memory map if the rows are there in this
+        order, else `loading.Rows` of it; and the file. None and None if there is no such file.
     """
     for index in sorted(Path(cache_dir).glob(f"{name}-*.json")):
         content = json.loads(index.read_text())
@@ -61,19 +61,19 @@ def find(
 def keep(
     name: str, rule, images: Sequence[str], cache_dir: str | Path, compute: Compute, title: str
 ) -> tuple[torch.Tensor | loading.Rows, Path]:
-    """Return what `find` returns, computed first if there is no such file; equal images share a row.
+    """Return what `find` returns, and compute the file first if there is none; equal images share a row.
 
-    Two processes that want the same file make it once.
+    If two processes want the same file, it is made once.
 
     Args:
-        rule: what the rows are made by, as JSON: another rule makes another file.
+        rule: how the rows are made, as JSON; another rule makes another file.
         compute: places in `images` -> shape and dtype of their rows, and a function that, from a first row on, yields
             arrays of rows in order.
         title: of the progress bar.
 
     Raises:
-        DataError: the disk has not enough room.
-        OSError: it became full. What is written stays, for the next call.
+        DataError: there is not enough room on the disk.
+        OSError: the disk became full. What has been written is kept for the next call.
     """
     from filelock import FileLock
 
@@ -118,8 +118,9 @@ def _fill(
 ) -> None:
     """Write the array `file`, resuming where an earlier call was stopped.
 
-    Rows are written to `<file>.partial`, and after each `FLUSHED` bytes on the disk their number to `<file>.rows`.
-    They are not written through a memory map, where a full disk kills the process (SIGBUS) in place of an error.
+    Rows are written to `<file>.partial`; after every `FLUSHED` bytes on disk, their number is written to
+    `<file>.rows`. This does not use a memory map, since a full disk would then kill the process (SIGBUS) instead of
+    raising an error.
     """
     draft, record = (file.with_name(file.name + end) for end in (".partial", ".rows"))
     header = io.BytesIO()

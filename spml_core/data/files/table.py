@@ -1,6 +1,6 @@
-"""Tables of text with the line of each row, so that a fault is named by its line; and joined labels as a matrix.
+"""Read text tables with the line number of each row, for error messages; and turn joined labels into a matrix.
 
-Rows are read by `csv`: pandas tells neither the line of a row nor a row with too few fields.
+Rows are read by `csv`, since pandas reports neither the line of a row nor a row with too few fields.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tqdm.auto import tqdm
 from spml_core import words
 from spml_core.data.dataset import DataError
 
-SHOWN = 20  # lines of a report
-PIECE = 1_000_000  # rows of a large table in memory as text
+SHOWN = 20  # lines that a report lists
+PIECE = 1_000_000  # rows of a large table that are in memory as text at a time
 
 
 def text(file: Path, form: str = "") -> str:
     """Return the content of a text file, unpacked if it is .gz, without a byte order mark.
 
     Args:
-        form: how the file should look, a sentence for the error.
+        form: a sentence for the error that says how the file should look.
 
     Raises:
         DataError: no such file, or not UTF-8 text.
@@ -50,10 +50,10 @@ def content_of(file: Path, form: str = "") -> bytes:
 def rows(
     file: Path, form: str, delimiters: Sequence[str] = ",", column: str = ""
 ) -> list[tuple[int, list[str]]]:
-    """Return (line, fields) of each row that is not blank; the line is that of its end.
+    """Return (line, fields) of each row that is not blank; the line is its last one.
 
     Args:
-        delimiters: the first of these that makes `column` a column of the header, else the first, separates fields.
+        delimiters: candidates; the first one that yields a column `column` in the header is used, else the first.
 
     Raises:
         DataError: no such file, not UTF-8 text, or unbalanced quotes.
@@ -73,10 +73,10 @@ def rows(
 
 
 def pieces(file: Path, columns: Collection[str], form: str) -> Iterator[pd.DataFrame]:
-    """Yield a table with a header as frames of text, `PIECE` rows at a time; pandas is fast where no line is named.
+    """Yield a table with a header as frames of text, `PIECE` rows at a time; pandas is fast, but names no line.
 
     Raises:
-        DataError: no table, or one without these columns.
+        DataError: not a table, or one without these columns.
     """
     try:
         frames = pd.read_csv(file, chunksize=PIECE, dtype=str, keep_default_na=False)
@@ -105,19 +105,19 @@ def refuse(file: Path, faults: Collection[tuple[int, str]], total: int) -> None:
 
 
 def bullets(lines: Iterable[str | Path]) -> str:
-    """Return one line each, at most `SHOWN` of them."""
+    """Return each item on an indented line of its own, at most `SHOWN` of them."""
     lines = [*lines]
     more = [f"... and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
     return "".join(f"\n  {line}" for line in [*lines[:SHOWN], *more])
 
 
 def normal(name: str) -> str:
-    """Return a name without outer blanks, in one of the two ways in which Unicode writes an accent."""
+    """Return a name without outer blanks, its accents in one of Unicode's two forms."""
     return unicodedata.normalize("NFC", name.strip())
 
 
 def indicator(labels: Iterable[Collection], classes: Collection) -> np.ndarray:
-    """Return (N, C) int8: 1 where a class is among an image's labels. There is no wider dense matrix on the way."""
+    """Return (N, C) int8: 1 where a class is among an image's labels. No wider dense matrix is made."""
     return _binarizer(classes).fit_transform(labels).astype(np.int8).toarray()
 
 

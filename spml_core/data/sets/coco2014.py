@@ -47,7 +47,7 @@ def read(
 ) -> Listing:
     """Read the instance annotations: train2014 is divided into train and val (80/20), val2014 is the test set.
 
-    A class is present where an image has an object of it, crowds included. Category ids are mapped by name. Rows are
+    A class is present if the image has an object of it, crowds included. Category ids are mapped by name. Rows are
     sorted by image id *as text* (9 after 581921), the order of the published draws and splits. Of the 82,783 / 40,504
     images, 82,081 / 40,137 have an annotation; the papers use those.
 
@@ -57,7 +57,8 @@ def read(
         allow_missing: leave out images whose file is missing.
 
     Raises:
-        DataError: missing or unreadable files, other categories than the 80, annotations that point nowhere.
+        DataError: missing or unreadable files, other categories than the 80, annotations of images or categories that
+            are not listed.
     """
     root = find(root, EXPECTED)
     files = {f: root / "annotations" / f"instances_{f}2014.json" for f in PHASES}

@@ -38,7 +38,7 @@ def read(
     Args:
         root: the folder CUB_200_2011 or the one above it; a relative one starts at the project root.
         not_visible: answers of certainty 1 ("not visible"): "negative" takes the answer as it is (as the papers do),
-            "unknown" takes the truth as not known.
+            "unknown" treats the truth as unknown.
         unlabeled: images without an attribute: "error", "drop" or "keep".
         allow_missing: leave out images whose file is missing.
 

@@ -1,4 +1,4 @@
-"""`digits`: the embedded multi-label data set. Real handwriting, no download.
+"""`digits`: the built-in multi-label data set. Real handwriting, no download.
 
 The 1,797 8x8 scans that ship with scikit-learn (UCI optical recognition of handwritten digits): 1 to 3 different
 digits, each in its own cell of a 2x2 grid on a 32x32 canvas, with random size, place and noise.
@@ -36,25 +36,25 @@ def load(
     counts: list[float] | None = None,
     paired: Annotated[float, Field(ge=0, le=1)] = 0.0,
 ) -> Dataset:
-    """Make the data set: 4,000 / 1,000 / 2,000 images of 32x32, 10 classes, about 1.5 positives an image.
+    """Return the data set: 4,000 / 1,000 / 2,000 images of 32x32, 10 classes, about 1.5 positives per image.
 
     The first 1,200 of the shuffled scans make train and validation, the other 597 test, so that no scan is in both.
     `seed` draws the images; an experiment's own seed draws labels, weights and order. `train`, `val` and `test` are
-    numbers of images, None = those above, for a quick look with fewer.
+    numbers of images (None = those above), for a quick run with fewer.
 
-    Digits are independent, except that none is twice in an image, and for `paired`: the share of images, in [0, 1],
-    whose second digit (where there is one) is the partner of the first, among 0-1, 2-3, 4-5, 6-7 and 8-9. With 1,
-    partners correlate by 0.45.
+    Digits are drawn independently, except that an image has no digit twice. `paired` is the share of images, in [0,
+    1], whose second digit (if there is one) is the partner of the first, among 0-1, 2-3, 4-5, 6-7 and 8-9. With
+    `paired` = 1, the correlation of partners is 0.45.
 
     Args:
-        counts: probabilities of 1, 2, ... digits an image, up to 4, for more positives and so more missing labels:
-            [0.05, 0.15, 0.6, 0.2] has 2.95 an image, as many as COCO. None = (0.6, 0.3, 0.1).
+        counts: probabilities of 1, 2, ... digits per image, up to 4, for more positives and so more missing labels:
+            [0.05, 0.15, 0.6, 0.2] gives 2.95 per image, as many as COCO. None = (0.6, 0.3, 0.1).
 
     Returns:
         Dataset with inputs (N, 1, 32, 32) uint8.
 
     Raises:
-        DataError: counts that are no probabilities of 1 to 4 digits.
+        DataError: counts that are not probabilities of 1 to 4 digits.
     """
     asked = {"train": train, "val": val, "test": test}
     sizes = {name: size if asked[name] is None else asked[name] for name, size in SIZES.items()}
@@ -65,7 +65,7 @@ def load(
             f"image, not {counts}."
         )
     made = _make(seed, tuple(sizes.items()), tuple(counts), paired)
-    parts = {  # copies, so that nobody's changes reach the next one who asks
+    parts = {  # copies, so that one caller's changes do not reach the next
         name: dataclasses.replace(part, inputs=part.inputs.clone(), full=part.full.copy())
         for name, part in made.parts.items()
     }
@@ -88,7 +88,7 @@ def _make(seed: int, sizes: tuple[tuple[str, int], ...], counts: tuple[float, ..
 
 
 def _draw(rng, scans, digit, pool, name: str, size: int, *, counts, paired: float) -> Part:
-    (choice,) = rng.spawn(1)  # apart, so that everything else is as without it
+    (choice,) = rng.spawn(1)  # a separate stream, so that everything else stays as without it
     most = len(counts)
     count = rng.choice(np.arange(1, most + 1), size, p=counts)
     classes = rng.random((size, 10)).argsort(1)

@@ -54,27 +54,27 @@ def read(
     `unknown` (labels whose truth is not known, joined likewise; `*` for all that `labels` does not name). Other
     columns are ignored, labels not named are absent.
 
-    A column for each class: `image`, `split`, and every other column a class, or only those in classes.txt. Values:
-    1 present, 0 absent, -1 verified absent (which the truth does not tell from 0), empty or ? unknown. A table with
-    both 0 and -1 is ambiguous, since elsewhere 0 then means unknown: `zero` says what it means.
+    One column per class: `image`, `split`, and every other column is a class (or only those in classes.txt). Values: 1
+    present, 0 absent, -1 verified absent (the same as 0 in the truth), empty or ? unknown. A table with both 0 and -1
+    is ambiguous, since 0 often means unknown in such tables: `zero` says what it means.
 
-    Without a `split` column all images are training images. Where no row says `val`, 20 % of the training images
-    become validation (`labels.split`, seed 1200). classes.txt, one class a line, fixes the classes and their order;
-    without it they are sorted by name. Rows are sorted by image name, so their order in the file means nothing. The
-    split is made before `min_images`, `unlabeled` and `allow_missing` take anything away.
+    Without a `split` column all images are training images. If no row says `val`, 20 % of the training images become
+    validation (`labels.split`, seed 1200). classes.txt, with one class per line, fixes the classes and their order;
+    without it they are sorted by name. Rows are sorted by image name, so their order in the file does not matter. The
+    split is made before `min_images`, `unlabeled` and `allow_missing` remove anything.
 
     Args:
         root: the folder. A relative one starts at the project root, as `cache_dir` does; outside the project, for an
             installed `spml`, that is the working directory.
         min_images: keep classes with at least this many images, all splits together (0: even those with none).
         fractions: (train, val, test), summing to 1: ignore the `split` column, divide all images at random.
-        unlabeled: images without a label (that is left): "error", "drop", or "keep" as all negative.
+        unlabeled: images without a label, or with none left: "error", "drop", or "keep" as all negative.
         zero: "absent" or "unknown", in a table that also holds -1.
         allow_missing: leave out images whose file is missing.
 
     Raises:
-        DataError: wrong options, or all that is wrong with labels.csv and classes.txt. Images without a label are a
-            problem that `assemble` raises.
+        DataError: invalid options, or everything that is wrong with labels.csv and classes.txt. Images without a label
+            are a problem that `assemble` raises.
     """
     root = find(root, FORM)
     if fractions is not None and (
@@ -150,7 +150,7 @@ def _read_rows(
 
     Args:
         classes: those of classes.txt; labels outside it are faults, columns outside it are not read.
-        any_split: do not look at the splits.
+        any_split: ignore the splits.
 
     Returns:
         The rows sorted by image, the header, and the columns that are classes.
@@ -226,7 +226,7 @@ def _image(cell: str) -> str:
 
 
 def _value(cell: str) -> str:
-    """Read a cell of a class column; 1.0 is what is left of 1 beside empty cells, TRUE is a spreadsheet's 1."""
+    """Return the value of a class column's cell; 1 may also appear as 1.0 (beside empty cells) or TRUE."""
     text = cell.strip().removesuffix(".0")
     return {"true": "1", "false": "0"}.get(text.lower(), text)
 
@@ -252,7 +252,7 @@ def _labels(record: dict, columns: list[str], zero: str | None) -> tuple[set[str
 
 
 def _divide(rows: list[Row], fractions: Sequence[float]) -> str:
-    """Divide all images at random; returns how that was done, in words."""
+    """Divide all images at random and return a description of the division."""
     order = np.random.RandomState(SPLIT_SEED).permutation(len(rows))  # same in every numpy
     num_val, num_test = (int(len(rows) * fraction + 1e-9) for fraction in fractions[1:])
     for place, n in enumerate(order):
@@ -261,7 +261,7 @@ def _divide(rows: list[Row], fractions: Sequence[float]) -> str:
 
 
 def _look_at_classes(listing: Listing) -> None:
-    """Name classes that are probably one, and a data set of a single class."""
+    """Note class names that probably mean the same class, and a data set with a single class."""
     alike: dict[str, list[str]] = {}
     for name in listing.classes:
         alike.setdefault(_plain(name), []).append(name)
@@ -285,6 +285,6 @@ def _look_at_classes(listing: Listing) -> None:
 
 
 def _plain(name: str) -> str:
-    """Return a class name without what is easily typed in two ways."""
+    """Return a class name without differences that are easily introduced by typing."""
     letters = (c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
     return "".join("".join(letters).casefold().replace("-", " ").replace("_", " ").split())

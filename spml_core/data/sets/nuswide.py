@@ -1,4 +1,4 @@
-"""`nuswide`: NUS-WIDE, 81 concepts on Flickr photographs (Chua et al., CIVR 2009), in the forms that are about."""
+"""`nuswide`: NUS-WIDE, 81 concepts on Flickr photographs (Chua et al., CIVR 2009), in its various forms."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def read(
     """Read one form of the data set. The forms differ in images, division and labels: results are not comparable.
 
     - "official": the 150,000 / 60,260 division of the SPML papers: four published arrays
-      `formatted_{train,val}_{images,labels}.npy`, rows in their order. Arrays of images that were fetched from Flickr
-      again are read too, and noted as another number of images than published;
+      `formatted_{train,val}_{images,labels}.npy`, rows in their order. Arrays of images that were downloaded from
+      Flickr again are read too, with a note that their number differs from the published one;
     - "homepage": the label files of the data set's own page, 161,789 / 107,859, rows in the order of its lists;
     - "list119k": the 119,103 / 50,720 list of `nus_wid_data.csv`, rows in its order.
 
@@ -91,7 +91,7 @@ def read(
 
 
 def _require(root: Path, files: list[Path], variant: str) -> None:
-    """Raise `DataError` if one of the label files is missing, with the other forms that lie there."""
+    """Raise `DataError` if a label file is missing; it names the other forms whose files are there."""
     marks = {"official": ARRAYS[0], "homepage": "ImageList", "list119k": CSV_FILE}
     others = [repr(name) for name, mark in marks.items() if name != variant and (root / mark).exists()]
     hint = f" There are files of variant {' and '.join(others)}." if others else ""

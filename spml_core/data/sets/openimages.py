@@ -37,25 +37,25 @@ def read(
     unlabeled: Literal["error", "drop", "keep"] = "drop",
     allow_missing: bool = False,
 ) -> Listing:
-    """Read the label files: confidence 1 is a positive, 0 a verified negative, everything else is not known.
+    """Read the label files: confidence 1 is a positive, 0 a verified negative, everything else is unknown.
 
     The images are those with a label of the chosen classes, sorted by id within train, validation (val) and test;
     without a validation file 20 % of train become val. Missing images are common: see `allow_missing`.
 
-    Memory: label files are read in pieces of a million rows. Kept are about 130 bytes for each label of the chosen
-    classes while they are merged, an id and a path (about 1 kB) for each image, and two dense matrices of one
-    byte an image and class, `full` and `known`. No float matrix is made. A million images with 5,000 classes take
-    10 GB, twice that while `allow_missing` selects from them; above 16 GiB the loader stops before it allocates them
+    Memory: label files are read in pieces of a million rows. Each label of the chosen classes takes about 130 bytes
+    while labels are merged. Each image takes an id and a path (about 1 kB), and one byte per class in each of the two
+    dense matrices, `full` and `known`. No float matrix is made. A million images with 5,000 classes take 10 GB, and
+    twice that while `allow_missing` selects from them. Above 16 GiB the loader stops before it allocates the matrices,
     and asks for fewer classes.
 
     Args:
         root: the folder; a relative one starts at the project root.
         classes: display names or label names (/m/...) to keep. None = all that are verified on some image.
         min_images: keep classes with this many positive training images.
-        machine_threshold: count a machine label of at least this confidence as positive where no person looked.
-            None = machine labels stay unknown, their files are not read.
-        conflicts: the same image and label verified as present and as absent: "error" (a problem raised by
-            `assemble`, the label is unknown until then), or "unknown".
+        machine_threshold: count a machine label of at least this confidence as positive if no person has verified it.
+            None = machine labels stay unknown, and their files are not read.
+        conflicts: labels of an image that are verified both as present and as absent: "error" (a problem raised by
+            `assemble`; the label is unknown until then), or "unknown".
         unlabeled: images without a positive: "drop", "keep" or "error".
         allow_missing: leave out images whose file is missing.
 
@@ -70,7 +70,7 @@ def read(
     votes = pd.concat({n: rows for n, (rows, _) in read.items()}, names=["split", None])
     votes = votes.groupby(["split", "image", "label"]).value.agg(["min", "max"]).reset_index()
     clashes = votes[votes["min"] != votes["max"]]
-    if machine_threshold is not None:  # counts where no person looked, on images at which people looked
+    if machine_threshold is not None:  # for labels that no person verified, on images with verified ones
         for n in read:
             file = _find(root, f"{FOLDERS[n]}-annotations-machine-imagelabels", required=True)
             rows, _ = _rows(file, wanted, machine_threshold)
@@ -155,7 +155,7 @@ def _descriptions(file: Path) -> dict[str, str]:
 
 
 def _choose(display: dict[str, str], classes: Sequence[str]) -> set[str]:
-    """Return the label names of the classes asked for by either name."""
+    """Return the label names of the requested classes, which may be given by either name."""
     meant = {name: [label for label, shown in display.items() if name in (label, shown)] for name in classes}
     if strange := [
         f"{k!r} is the name of {len(labels)} classes" for k, labels in meant.items() if len(labels) != 1
@@ -165,9 +165,9 @@ def _choose(display: dict[str, str], classes: Sequence[str]) -> set[str]:
 
 
 def _rows(file: Path, wanted: set[str] | None, threshold: float | None = None) -> tuple[pd.DataFrame, int]:
-    """Return image, label and value of the rows that say something, and how many say neither 0 nor 1.
+    """Return image, label and value of the rows that are used, and the number of rows that are neither 0 nor 1.
 
-    Values are 1 or 0; with a threshold they are 1, and rows below it say nothing.
+    Values are 1 or 0; with a threshold they are 1, and rows below it are not used.
     """
     parts, rejected = [], 0
     for piece in table.pieces(file, COLUMNS, EXPECTED):
@@ -184,7 +184,7 @@ def _rows(file: Path, wanted: set[str] | None, threshold: float | None = None) -
 
 
 def _shown(labels: Sequence[str], display: dict[str, str]) -> tuple[str, ...]:
-    """Return display names; where several classes share one, with the label name."""
+    """Return display names, with the label name added where several classes share one."""
     names = [display.get(label, label) for label in labels]
     times = Counter(names)
     return tuple(

@@ -47,7 +47,7 @@ def read(
         download: fetch the 2 GB archive with torchvision into `root` if it is not there.
 
     Raises:
-        DataError: missing class files, or rows that are not as described, all of them together.
+        DataError: missing class files, or malformed rows, all listed together.
     """
     if download:
         _download(locate(root))
@@ -106,7 +106,7 @@ def _base(root: Path) -> Path:
 
 
 def _column(file: Path, ids: list[str], faults: list[str]) -> np.ndarray:
-    """Return the values of one class in the order of `ids`; what is wrong goes to `faults`."""
+    """Return the values of one class in the order of `ids`; errors are added to `faults`."""
     found: dict[str, int] = {}
     for number, fields in table.words_of(file):
         if len(fields) != 2 or fields[1] not in ("1", "0", "-1"):
