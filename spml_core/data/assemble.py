@@ -90,7 +90,7 @@ def _check(listing: Listing) -> None:
     for split in ("train", "val"):
         if split not in listing.splits:
             division = listing.notes.get("division", "as the data set divides them")
-            problems.append(f"no {split} images ({division}): add rows, or divide otherwise.")
+            problems.append(f"no {split} images ({division}): add rows, or change the division.")
     of_files, sound = listing.file_problems()
     problems += of_files
     if not problems:

@@ -122,7 +122,7 @@ def _files(report: dict, listing: Listing, files: pd.DataFrame) -> None:
     if like := [path for path in extra if _stem(path) in named]:
         counted = words.count(len(like), "extra file")
         report["odd"].append(
-            f"{counted} named like a missing one but for folder, case, blanks, accents or suffix, such as {like[0]}"
+            f"{counted} named like a missing one except for folder, case, blanks, accents or suffix, such as {like[0]}"
         )
     if extra:
         report["odd"].append(f"{words.count(len(extra), 'image file')} in the folders but in no row")

@@ -89,7 +89,8 @@ def drop(
 
     Of n positives, n_r = floor(n (1 - r)) + 1 stay, but never more than n. So nothing is lost at r = 0 or in an image
     with one label, and r = 1 is the single-positive draw.
-    This is the rule of Zhang et al., "Simple and Robust Loss Design for Multi-Label Learning with Missing Labels"
+
+    The rule is that of Zhang et al., "Simple and Robust Loss Design for Multi-Label Learning with Missing Labels"
     (Hill/SPLC), section IV-A. Their COCO lists "75 %", "40 %" and "single label" are r = 0.5, 0.8 and 1. n (1 - r) is
     computed exactly from the digits of `ratio`: in floating point 5 (1 - 0.8) is below 1, and its floor is 0.
 

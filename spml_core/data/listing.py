@@ -210,8 +210,8 @@ def check_classes(
         strange: names that only one of the two has.
     """
     if found != expected or strange:
-        only = f", and in one of them only: {words.listed(sorted(strange), 10)}" if strange else ""
+        only = f", and these are in only one of them: {words.listed(sorted(strange), 10)}" if strange else ""
         raise DataError(
-            f"{where} has {words.count(found, 'class')}, {data_set} has {expected}{only}. It is another form of the "
-            "data set."
+            f"{where} has {words.count(found, 'class')}, {data_set} has {expected}{only}. This is another version of "
+            f"the data set."
         )

@@ -75,8 +75,8 @@ class Manifest:
         if other := [n for n in chosen if self.splits[n] != split]:
             image, its = self.ids[other[0]], self.splits[other[0]]
             raise DataError(
-                f"image {image} is in split {split!r}, but in {its!r} in the manifest: the data set was divided in "
-                "another way"
+                f"image {image} is in split {split!r}, but the manifest has it in {its!r}: the data set was divided "
+                f"in another way"
             )
         return self.observed[chosen]
 
@@ -99,7 +99,8 @@ def write(
     for name in classes:
         if name != name.strip() or not name or ";" in name or "\n" in name:
             raise DataError(
-                f"class name {name!r} cannot stand in a manifest: no ';', line break or space at an end"
+                f"class name {name!r} cannot be written to a manifest: it must not contain ';' or a line break, or "
+                f"begin or end with a space"
             )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -138,7 +139,7 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
         faults += [(line, f"{name!r} is both positive and negative") for name in sorted(positive & negative)]
         strange = [] if classes is None else sorted((positive | negative) - listed)
         faults += [
-            (line, f"{name!r} is none of the {len(listed)} classes of the data set") for name in strange
+            (line, f"{name!r} is not one of the {len(listed)} classes of the data set") for name in strange
         ]
         lines[image] = line
         labels.append((split, positive, negative))
@@ -161,9 +162,9 @@ def identify(path: str | Path) -> str:
     first = table.content_of(path).split(b"\n", 1)[0]
     if first.startswith(b"\x93NUMPY") or path.suffix == ".npy":
         raise DataError(
-            f"{path} is a matrix, not a manifest. Make one of it: spml data labels NAME --import {path.name} "
+            f"{path} is a matrix, not a manifest. Convert it: spml data labels NAME --import {path.name} "
             "--output labels.csv (--images FILE for the names of its rows, --convention NAME for what its -1 means); "
-            "then give labels.csv."
+            "then pass labels.csv."
         )
     raise DataError(
         f"{path} begins with {first.decode('utf-8-sig', errors='replace').strip()[:60]!r}. {FORM}"
@@ -212,7 +213,7 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
     values = np.asarray(values)
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         raise DataError(
-            f"a label matrix has numbers in (images, classes); this is {values.dtype} {values.shape}"
+            f"a label matrix holds numbers in shape (images, classes); this is {values.dtype} {values.shape}"
         )
     missing = np.isnan(values)
     if missing.any():
@@ -220,8 +221,8 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
             row, column = np.argwhere(missing)[0]
             number = words.some(int(missing.sum()), missing.size, "label")
             raise DataError(
-                f"{number} NaN, the first in row {row}, column {column}. To take NaN as unobserved, "
-                "say so: nan='unknown' (spml data labels: --nan unknown)."
+                f"{number} NaN, the first in row {row}, column {column}. To take NaN as unobserved, set "
+                "nan='unknown' (spml data labels: --nan unknown)."
             )
         values = np.where(missing, -1 if convention == "partial" else 0, values)
     if convention is None:
@@ -235,12 +236,12 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
     if convention == "em":
         wrong = ~((values == 0) | (values == 1) | ((values < 0) & (values >= -1)))
         if cell := _first(values, wrong):
-            raise DataError(f"'em' knows 1, 0 and soft pseudo-labels in [-1, 0); {cell}")
+            raise DataError(f"'em' allows 1, 0 and soft pseudo-labels in [-1, 0); {cell}")
         negative = (values < 0) & (values >= EM_NEGATIVE * (1 + 1e-6))  # float32 rounds
         soft = int(((values < 0) & ~negative).sum())
         observed = (values == 1).astype(np.int8) - negative
     else:
-        observed = WRITTEN[convention][_checked(values, f"{convention!r} knows 1, 0 and -1")]
+        observed = WRITTEN[convention][_checked(values, f"{convention!r} allows 1, 0 and -1")]
     return observed, {"convention": convention, "nan": int(missing.sum()), "soft": soft}
 
 
@@ -317,8 +318,8 @@ def _array(path: Path) -> np.ndarray:
         return np.load(content, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise DataError(
-            f"{path} is no .npy array of numbers or text ({error}); an array of Python objects is a pickle, which can "
-            "run code, and is not opened"
+            f"{path} is not a .npy array of numbers or text ({error}); an array of Python objects is a pickle, which "
+            "can run code, and is not opened"
         ) from None
 
 
@@ -339,7 +340,7 @@ def _first(values: np.ndarray, wrong: np.ndarray) -> str:
 
 def _check_convention(name: str) -> None:
     if name not in CONVENTIONS:
-        raise DataError(f"unknown convention {name!r}; there are:{_conventions()}")
+        raise DataError(f"unknown convention {name!r}; known are:{_conventions()}")
 
 
 def _conventions() -> str:

@@ -137,7 +137,7 @@ def agreeing(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.nda
         row, column = np.argwhere(wrong)[0]
         said, truth = ("positive", "absent") if observed[row, column] == 1 else ("negative", "present")
         raise DataError(
-            f"{words.count(int(wrong.sum()), 'observed label')} against the data set, the first at image "
+            f"{words.count(int(wrong.sum()), 'observed label')} in conflict with the data set, the first at image "
             f"{part.ids[row]}: class {classes[column]!r} is {said} in the manifest and {truth} in the truth"
         )
     return observed

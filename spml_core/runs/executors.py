@@ -1,4 +1,4 @@
-"""Many experiments by any executor: results as they come, failures kept until all others are finished."""
+"""Run many experiments on any executor: yield results as they come, and keep failures until the others are finished."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Thread
 
-POLL = 0.1  # seconds; submitit itself asks Slurm no oftener than once a minute
+POLL = 0.1  # seconds; submitit itself asks Slurm at most once a minute
 
 
 class WorkLost(RuntimeError):
@@ -22,13 +22,13 @@ class WorkLost(RuntimeError):
 
 
 class RunFailures(WorkLost):
-    """Some experiments failed; raised when all others are finished. The message has a line for each.
+    """Some experiments failed; raised when all others are finished. The message has one line per failure.
 
     Attributes:
         exceptions: one for each failed experiment.
         experiments: those experiments, in the same order.
-        runs: the finished runs, in the order in which they were asked for.
-        logs: folder of the tracebacks.
+        runs: the finished runs, in the order of the request.
+        logs: folder with the tracebacks.
     """
 
     def __init__(self, exceptions: Sequence[Exception], experiments: Sequence, runs: Sequence, logs: Path):
@@ -43,12 +43,12 @@ class RunFailures(WorkLost):
             lines.append(f"  {_said(experiment)}: {type(error).__name__}: {_reason(error)}")
         if any(self.logs.glob("*.txt")):
             lines.append(f"Tracebacks: {self.logs}.")
-        lines.append("Ask for the same again once the reason is gone: what is finished is loaded.")
+        lines.append("Once the cause is fixed, start the same again: finished runs are loaded.")
         return "\n".join(lines)
 
 
 class _Processes(ProcessPoolExecutor):
-    """Workers that end with what started them: when it is killed, and at once when a `with` block is interrupted."""
+    """A pool whose workers end when its process is killed, and at once when its `with` block is interrupted."""
 
     def __init__(self, number: int):
         super().__init__(number, get_context("spawn"), end_at_once)  # torch does not survive a fork
@@ -66,18 +66,19 @@ class _Processes(ProcessPoolExecutor):
 
 
 def processes(number: int) -> ProcessPoolExecutor:
-    """A pool of processes on this machine, which an interrupt of its `with` block ends; trainings go on from there."""
+    """Return a pool of processes on this machine, which end if its `with` block is interrupted; their trainings can
+    resume."""
     return _Processes(number)
 
 
 def _unless_cancelled(job: Future, error: Exception) -> None:
-    """Python 3.11 tells a cancelled job that its pool is broken, and stumbles."""
+    """Set the exception of a job unless it was cancelled, which Python 3.11 fails to check when a pool breaks."""
     with suppress(InvalidStateError):
         Future.set_exception(job, error)
 
 
 def end_at_once() -> None:
-    """In a worker: end with its parent, and at Ctrl-C, where it would else begin what a pool has queued."""
+    """Make this worker end with its parent and at Ctrl-C, instead of starting what the pool has queued."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def watch():
@@ -88,14 +89,14 @@ def end_at_once() -> None:
 
 
 def outcomes(function: Callable, items: Sequence, executor=None) -> Iterator[tuple[int, object]]:
-    """(n, result of function(items[n]), or the exception it raised) of each item, as they finish.
+    """Yield (n, result of function(items[n]), or the exception it raised) for each item, as they finish.
 
     Args:
-        executor: None works here, one after the other. Else anything whose `submit` returns an object with `done`,
-            `result` and `cancel`: an executor of `concurrent.futures`, Dask, MPI, or submitit, whose `batch` packs
-            all into one job array.
+        executor: None computes the items here, one after the other. Else anything whose `submit` returns an object
+            with `done`, `result` and `cancel`: an executor of `concurrent.futures`, Dask, MPI, or submitit, whose
+            `batch` packs all into one job array.
 
-    An interruption, or an end before the last item, cancels what was submitted.
+    Submitted jobs are cancelled by an interruption, or if the caller stops before the last item.
     """
     if executor is None:
         for n, item in enumerate(items):
@@ -129,14 +130,14 @@ def _result(call: Callable):
 
 
 def _said(experiment) -> str:
-    """An experiment in a few words: what differs from the default one."""
+    """Return an experiment in a few words: what differs from the default one."""
     plain, always = vars(type(experiment)()), ("dataset", "method", "seed", "root", "data")
     changed = [f"{k}={v}" for k, v in vars(experiment).items() if k not in always and v != plain[k]]
     return ", ".join([experiment.dataset, experiment.method, f"seed {experiment.seed}", *changed])
 
 
 def _reason(error: Exception) -> str:
-    """One line; of the trace that submitit hands back, the line with the exception."""
+    """Return one line; of the trace that submitit returns, the line with the exception."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     if type(error).__name__ == "FailedJobError":
         ends = [n for n, line in enumerate(lines) if line.startswith("-----")]

@@ -1,4 +1,4 @@
-"""`Experiment`: all that determines a training run, its defaults, and its key."""
+"""`Experiment`: everything that determines a training run, its defaults, and its key."""
 
 from __future__ import annotations
 
@@ -19,44 +19,47 @@ from spml_core.runs.record import to_json
 # Part of every key: raise it when a change of trainer, models or label draw changes results. Methods and data sets
 # need no such care, since the key covers their code and content.
 FORMAT = 3
-# Where and how fast a training runs: the same experiment, up to rounding.
+# Settings that do not change the experiment, up to rounding, such as where and how fast it runs.
 NOT_IN_KEY = ("root", "accelerator", "threads", "compile", "channels_last", "tf32", "tuned_on")
 
-# The hyperparameter that may be counted, and how to ask for that.
+# The hyperparameter that can be counted from the data, and the value that requests it.
 COUNTED, AUTO = "expected_positives", "auto"
-# In place of the number of classes until the data are read: large enough for any hyperparameter.
+# Stands for the number of classes until the data are read: large enough for any hyperparameter.
 _MANY = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(train.Training):
-    """All that determines a training run: what is trained on what, and how, by all fields of `train.Training`.
+    """Everything that determines a training run: data set, labels, method and model, and all fields of
+    `train.Training`.
 
     None means the data set's own default (`DEFAULTS`), or that of the method.
 
     Args:
         dataset: one of `data.DATASETS`; `root` is its folder, `data` further options of `data.load`.
-        method: a registered name; `params` are its hyperparameters. `expected_positives` may be "auto", the mean number
-            of true labels of a validation image, as far as they are known; that is the default of methods that require
-            it. With val_labels "observed" it has to be a number.
-        seed: of label draw, initial weights and order of examples (three separate streams).
-        observe: (num_pos, num_neg) labels shown per image, -1 = all. None = what the method asks for: (1, 0) for all
-            but oracles. Or {"drop": 0.8}, Hill's missing ratio; {"weights": "inverse_frequency"}, a biased draw;
+        method: a registered name; `params` are its hyperparameters. `expected_positives` may be "auto", the mean
+        number of (known) true labels of a validation image; this is the default for methods that require it. With
+        val_labels "observed" it must be a number.
+        seed: for label draw, initial weights and order of examples (three separate streams).
+        observe: (num_pos, num_neg) labels shown per image, -1 = all. None = what the method needs: (1, 0) for all but
+        oracles. Or {"drop": 0.8}, Hill's missing ratio; {"weights": "inverse_frequency"}, a biased draw;
             {"manifest": path}, the labels of a file, whose SHA-256 is part of the key. See `data.observe`.
         protocol: of the label draw, "per_image" or "cole2021" (see `labels.observe`).
         val_labels: "clean" or "observed": the validation labels that choose the epoch.
         mode: "end_to_end", or "linear" on frozen features of `backbone`.
-        head: "linear"; "interacting": classes hear each other (`models.Interacting`); "boostlu", end to end: class
+        head: "linear"; "interacting": classes influence each other (`models.Interacting`); "boostlu", end to end: class
             activation maps whose positive values count more (`models.BoostLU`); "latent": a latent variable for each
             class (`models.Latent`); "enhancing": an encoder of similar images beside it (`models.Enhancing`). None =
             the one that the method needs, else "linear".
         pretrained: start "end_to_end" from the ImageNet weights of `backbone` (see `models.build`).
-        linear_epochs: a first phase, before the `epochs` end to end: the head alone, on features that the backbone,
-            in evaluation mode, makes once (Cole et al., CVPR 2021, "LinearInit"). Its best head and the method's state
-            of that epoch, such as ROLE's label estimates, are carried over. Each phase counts its own epochs. There are
-            no flips in it, and the rate is `linear_lr` (None = `lr` times `head_lr_factor`).
+        linear_epochs: epochs of a first phase, before the `epochs` end to end. It trains only the head, on features
+            that the backbone, in evaluation mode, computes once (Cole et al., CVPR 2021, "LinearInit"). Its best head
+            and the method's state of that epoch, such as ROLE's label estimates, are carried over. Each phase counts
+            its own epochs. The first phase has no flips, and its learning rate is `linear_lr` (None = `lr` times
+            `head_lr_factor`).
         head_lr_factor: None = 10 for a pretrained backbone (GR's released code), else 1.
-        tuned_on: a note for the record: on what settings were chosen, e.g. "val, clean"; None = not tuned.
+        tuned_on: a note for the record on which labels the settings were chosen by, e.g. "val, clean"; None = not
+            tuned.
 
     Raises:
         ValueError: as `train.Training`.
@@ -77,21 +80,21 @@ class Experiment(train.Training):
     linear_epochs: NonNegativeInt = 0
     linear_lr: PositiveFloat | None = None
     tuned_on: str | None = None
-    # Of `Training`, with a default for each data set.
+    # Fields of `Training` whose default depends on the data set.
     batch_size: PositiveInt | None = None
     lr: PositiveFloat | None = None
     head_lr_factor: PositiveFloat | None = None
     flip: bool | None = None
 
     def resolved(self) -> Experiment:
-        """Return the same with every default filled in, but for what is counted in the data (see `counted`).
+        """Return the experiment with every default filled in, except what is counted from the data (see `counted`).
 
         Raises:
-            ValueError: a name, option or value that cannot be; raised before any work.
+            ValueError: an invalid name, option or value; raised before any work.
         """
         if "root" in self.data:
             raise ValueError(
-                "data holds 'root': give it as Experiment(root=...), so that it stays out of the key"
+                "data contains 'root': pass it as Experiment(root=...), so that it stays out of the key"
             )
         options = json.loads(to_json(self.data))
         data.check_options(self.dataset, options)
@@ -112,15 +115,15 @@ class Experiment(train.Training):
         return full
 
     def _method(self) -> tuple[methods.Method, dict]:
-        """The method for any number of classes, and its hyperparameters."""
+        """Return the method for any number of classes, and its hyperparameters."""
         params = dict(self.params)
         needed = COUNTED in methods.get(self.method).requires and params.get(COUNTED) is None
         counted = needed or params.get(COUNTED) == AUTO
         if counted and self.val_labels != "clean":
             raise ValueError(
-                f"method {self.method!r} needs the number of true labels that an image has on average, {COUNTED}, and "
-                f"it cannot be counted: with val_labels={self.val_labels!r} nobody looks at the true labels of the "
-                f"validation images. Give a number: params={{{COUNTED!r}: 2.9}} (spml train: -p "
+                f"method {self.method!r} needs {COUNTED}, the mean number of true labels of an image, and it cannot "
+                f"be counted: with val_labels={self.val_labels!r} the true labels of the validation images are not "
+                f"used. Pass a number: params={{{COUNTED!r}: 2.9}} (spml train: -p "
                 f"{self.method}.{COUNTED} 2.9)"
             )
         stand_in = {COUNTED: 1.5} if counted else {}
@@ -131,7 +134,7 @@ class Experiment(train.Training):
         return method, method.hyperparameters | ({COUNTED: AUTO} if counted else {})
 
     def _head(self, method: methods.Method) -> str:
-        # No attribute of `Method`: that would be a part of the code, and so of the key, of every method.
+        # Not an attribute of `Method`: it would be part of the code, and so of the key, of every method.
         needed = getattr(method, "head", None)
         if needed and self.head not in (None, needed):
             raise ValueError(f"method {self.method!r} needs head={needed!r}, got {self.head!r}")
@@ -145,8 +148,8 @@ class Experiment(train.Training):
         for name in ("pretrained", "flip", "linear_epochs", "linear_init"):
             if getattr(self, name):
                 raise ValueError(
-                    f"{name}={getattr(self, name)!r} needs mode 'end_to_end': in mode 'linear' features are frozen, "
-                    "pretrained, and made once"
+                    f"{name}={getattr(self, name)!r} needs mode 'end_to_end': in mode 'linear' the pretrained "
+                    f"features are frozen and computed once"
                 )
         if self.dataset == "digits":
             raise ValueError("dataset 'digits' has no frozen features: mode 'linear' needs images")
@@ -156,7 +159,7 @@ class Experiment(train.Training):
             )
 
     def counted(self, dataset: data.Dataset) -> Experiment:
-        """Return a resolved experiment with its number in place of "auto".
+        """Return a resolved experiment with the counted number in place of "auto".
 
         Raises:
             ValueError: a hyperparameter does not fit the number of classes.
@@ -190,8 +193,8 @@ class Experiment(train.Training):
     def key(self, dataset: data.Dataset) -> str:
         """Return a SHA-256 of a resolved experiment: its fields, the content of the data, the code of the method.
 
-        Not of where things lie, nor of what changes rounding only (`NOT_IN_KEY`). Several processes that train it
-        together draw flips and measure batch norm each on its own, so their number is part of the key.
+        Settings such as paths, and those that change only rounding, are left out (`NOT_IN_KEY`). Processes that train
+        together draw flips and compute batch-norm statistics separately, so their number is part of the key.
         """
         fields = dataclasses.asdict(self.counted(dataset)) | dict.fromkeys(NOT_IN_KEY)
         if "manifest" in self.observe:

@@ -3,7 +3,7 @@
     Experiment(method="gr", dataset="voc2012", params=preset("gr", "voc2012"), **protocol("gr", "voc2012"))
 
 `methods.preset` holds the hyperparameters of the methods and `methods.preset_training` the epochs, batch size and
-learning rate of the same tables; this module holds what surrounds them: network, images, optimizer, schedule, and the
+learning rate of the same tables; this module holds the rest: network, images, optimizer, schedule, and the
 rule that chooses the epoch.
 """
 
@@ -20,7 +20,7 @@ _SHARED = _NETWORK | {"data": {"size": 448}, "protocol": "cole2021", "head_lr_fa
 
 
 def _as_gr(dataset: str) -> dict:
-    """GR's Table 6, which found batch size and learning rate by validation."""
+    """Return the settings of GR's Table 6, whose batch size and learning rate were chosen on validation data."""
     return _NETWORK | {name: preset_training("gr", dataset)[name] for name in ("batch_size", "lr")}
 
 
@@ -29,19 +29,19 @@ DEFAULTS = {
     "digits": _SMALL | {"mode": "end_to_end", "backbone": "digits_cnn", "batch_size": 64, "lr": 3e-3},
     "folder": _SMALL | {"mode": "linear", "backbone": "tf_efficientnet_lite0", "batch_size": 16, "lr": 1e-3},
     **{name: _as_gr(name) for name in DATASETS},
-    "openimages": _as_gr("coco2014"),  # in no table: those of the other large one
+    "openimages": _as_gr("coco2014"),  # in no table: the settings of COCO, the other large data set
 }
 
 # name: (source, fields)
 PROTOCOLS = {
     "role": (
-        "Cole et al., CVPR 2021, as EM 4.1 and LASD 5.1 retell it: 10 epochs, batch size from {8, 16}, learning rate "
-        "from {1e-2, 1e-3, 1e-4, 1e-5} by validation mAP. LinearInit is `linear_epochs` before the others, with a "
+        "Cole et al., CVPR 2021, as described in EM 4.1 and LASD 5.1: 10 epochs, batch size from {8, 16}, learning "
+        "rate from {1e-2, 1e-3, 1e-4, 1e-5} by validation mAP. LinearInit is `linear_epochs` before the others, with a "
         "learning rate of its own",
         {"epochs": 10, "val_labels": "clean"},
     ),
     "em": (
-        "EM 4.1: as Cole et al., and stopped when validation mAP descends",
+        "EM 4.1: as Cole et al., and stopped when validation mAP falls",
         {"epochs": 10, "stop_drop": 0.0, "val_labels": "clean"},
     ),
     "gr": (
@@ -51,8 +51,8 @@ PROTOCOLS = {
     ),
     "hill": (
         "Hill and SPLC IV-A: Adam, weight decay 1e-4, one cycle up to 1e-4, running average; its decay 0.9997 is that "
-        "of ASL's released code. The epochs are not said: give `epochs`, the schedule is as long. Their augmentation "
-        "(Cutout, RandAugment in ASL's code) is not here, only flips are",
+        "of ASL's released code. The number of epochs is not stated: set `epochs`; the schedule has the same length. "
+        "Of their augmentation (Cutout, RandAugment in ASL's code) only flips are implemented",
         {"lr": 1e-4, "weight_decay": 1e-4, "schedule": "one_cycle", "ema": 0.9997, "val_labels": "clean"},
     ),
     "lasd": (
@@ -64,11 +64,12 @@ PROTOCOLS = {
 
 
 def protocol(name: str, dataset: str | None = None) -> dict:
-    """Fields of an `Experiment`; batch size, epochs and learning rate too where the source gives them for `dataset`.
+    """Return fields of an `Experiment`, with batch size, epochs and learning rate if the source has them for
+    `dataset`.
 
     Args:
         name: of `PROTOCOLS`.
-        dataset: one of `methods.DATASETS`, or None for what holds for all.
+        dataset: one of `methods.DATASETS`, or None for what all of them share.
 
     Raises:
         ValueError: unknown name or data set, with the nearest ones.
@@ -83,6 +84,6 @@ def protocol(name: str, dataset: str | None = None) -> dict:
 
 
 def source(name: str) -> str:
-    """Where a protocol is from, and what the source leaves open."""
+    """Return where a protocol is from, and what the source leaves open."""
     words.check_name("protocol of a paper", name, PROTOCOLS)
     return PROTOCOLS[name][0]

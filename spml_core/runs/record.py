@@ -1,4 +1,4 @@
-"""What a finished run holds on disk: reading it, and the files that are written in plain forms."""
+"""Write and read the files of a finished run, in plain formats."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from spml_core.runs.symptoms import training_warnings
 from spml_core.train import distributed
 from spml_core.train.device import name_of
 
-# What has to agree before test numbers may be compared, beside the method and its own parameters.
+# What must agree before test numbers may be compared, apart from the method and its own parameters.
 PROTOCOL = (
     "dataset", "data", "observe", "protocol", "val_labels", "mode", "backbone", "pretrained", "epochs", "stop_drop",
     "flip", "ema", "schedule", "linear_init", "linear_epochs", "tuned_on",
@@ -39,7 +39,7 @@ PROTOCOL = (
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of N images and the model's view of them: the one source of every table and figure about labels.
+    """Labels of N images and the model's logits for them: the single source of every table and figure about labels.
 
     Attributes:
         observed: (N, C) int8 in {1, 0, -1}; all 0 in a test split, where nothing is shown to a method.
@@ -69,14 +69,14 @@ class Labels:
         return (self.observed == 0) & self.known & (self.full == 0)
 
     def of_class(self, number: int) -> Labels:
-        """The same for one class: arrays (N, 1)."""
+        """Return the labels of one class, as arrays (N, 1)."""
         arrays = (self.observed, self.full, self.known, self.logits)
         return Labels(*(None if a is None else a[:, number : number + 1] for a in arrays))
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run on disk. Everything is read when asked for."""
+    """A finished run on disk. Files are read on access."""
 
     path: Path
 
@@ -99,7 +99,7 @@ class Run:
 
     @property
     def history(self) -> pd.DataFrame:
-        """A row for each epoch, from 0 = before training: epoch, train_loss, val_map (percent), seconds."""
+        """One row per epoch, from 0 = before training: epoch, train_loss, val_map (percent), seconds."""
         return pd.read_csv(self.path / "history.csv")
 
     @property
@@ -107,7 +107,10 @@ class Run:
         return self._json("classes.json")
 
     def logits(self, split: str, epoch: int | None = None) -> np.ndarray:
-        """(N, C) float32. "val": any epoch, 0 = before training. "test": the best epoch only. None = the best epoch.
+        """Return (N, C) float32 logits of any epoch of "val" (0 = before training), or of the best epoch of "test".
+
+        Args:
+            split, epoch: None = the best epoch.
 
         Raises:
             KeyError: logits of that split and epoch were not kept; names those that were.
@@ -115,10 +118,10 @@ class Run:
         return self._array("logits", f"{split}/{self.summary['best_epoch'] if epoch is None else epoch}")
 
     def labels(self, split: str, epoch: int | None = None) -> Labels:
-        """Return the labels of a split together with what the model said of them after an epoch.
+        """Return the labels of a split together with the model's logits after an epoch.
 
         Args:
-            split, epoch: as of `logits`; the training split has labels and no logits.
+            split, epoch: as for `logits`; the training split has labels but no logits.
 
         Raises:
             KeyError: as `logits`, or there is no such split.
@@ -135,7 +138,7 @@ class Run:
         """Return the trained network of the best epoch, in evaluation mode: from raw inputs to logits (N, C).
 
         Raw inputs are what the data set holds: images (N, channels, H, W), 0 to 255, of the size that was trained on.
-        Where features were frozen, their backbone is part of the network, so it takes images, too.
+        For frozen features, the backbone is part of the network, so it takes images as well.
 
             from spml_core import data
             from spml_core.runs import Experiment, run
@@ -152,16 +155,16 @@ class Run:
         return models.restore(self.weights(), len(self.classes), size, **kind)
 
     def weights(self) -> dict:
-        """State of the model at the best epoch."""
+        """Return the state of the model at the best epoch."""
         return load_weights(self.path / "model.safetensors")
 
     def method_state(self) -> dict:
-        """State of the method at the best epoch: label estimates, pseudo-labels, ...; empty if it keeps none."""
+        """Return the state of the method at the best epoch: label estimates, pseudo-labels, ...; empty if none."""
         path = self.path / "method.safetensors"
         return load_weights(path) if path.exists() else {}
 
     def _array(self, kind: str, name: str, absent: np.ndarray | None = None) -> np.ndarray:
-        """One array of a file, without reading the others; KeyError if it is not there and `absent` is None."""
+        """Return one array of a file, without reading the others; KeyError if it is missing and `absent` is None."""
         with safe_open(self.path / f"{kind}.safetensors", "numpy") as arrays:
             if name in (kept := arrays.keys()):
                 return arrays.get_tensor(name)
@@ -174,15 +177,16 @@ class Run:
 
 
 def finished(root: str | Path = "runs") -> list[Run]:
-    """All finished runs of a folder, by name; a relative `root` lies in the project folder."""
+    """Return all finished runs of a folder, sorted by name; a relative `root` starts at the project folder."""
     return [Run(file.parent) for file in sorted(locate(root).glob("*/summary.json"))]
 
 
 def table(runs: Iterable[Run]) -> pd.DataFrame:
-    """One row per run: method, seed, val_map, test_map, best_epoch, and the rules that chose epoch and settings.
+    """Return one row per run: method, seed, val_map, test_map, best_epoch, and the rules that chose epoch and
+    settings.
 
-    Warns if the runs do not follow one protocol (`PROTOCOL`, the data's content, the definition of AP), so that their
-    numbers are not to be compared. What an oracle observes does not count: it sees more by design.
+    Warn if the runs do not follow one protocol (`PROTOCOL`, the data's content, the definition of AP), since their
+    numbers are then not comparable. What an oracle observes is not checked: it sees more by design.
     """
     runs, rules = list(runs), []
     for run in runs:
@@ -209,7 +213,7 @@ def write_result(
 
     Args:
         observed: labels of "train" and "val", as drawn.
-        fitted, first: of `train.fit`; `first` of the phase before, or None.
+        fitted, first: from `train.fit`; `first` is the trainer of the first phase, or None.
         test_logits: of the best epoch; None without a test split.
         spent: seconds and processor_seconds, for the summary.
     """
@@ -260,19 +264,19 @@ def write_result(
 
 
 def write_failure(path: Path, error: Exception) -> None:
-    """Write the traceback of a run that failed; never in the way of the error itself."""
+    """Write the traceback of a failed run; a failure to write it never hides the error itself."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(traceback.format_exception(error)))
 
 
 def _by_row(state: dict) -> dict:
-    """Tensors in the memory order that safetensors stores."""
+    """Return tensors in the memory order that safetensors stores."""
     return {name: tensor.contiguous() for name, tensor in state.items()}
 
 
 def versions() -> dict:
-    """Python, machine and the packages that numbers depend on."""
+    """Return the versions of Python and the packages that numbers depend on, and the machine."""
     packages = ("torch", "numpy", "scikit-learn", "scipy", "lightning-fabric", "timm")
     own = {"spml-core": __version__, "python": platform.python_version(), "machine": platform.machine()}
     return own | {p: version(p) for p in packages}
@@ -283,5 +287,5 @@ def write_json(path: Path, content) -> None:
 
 
 def to_json(content, **options) -> str:
-    """JSON, in which numpy scalars are plain numbers."""
+    """Return JSON in which numpy scalars are plain numbers."""
     return json.dumps(content, default=lambda value: value.item(), **options)

@@ -1,11 +1,11 @@
-"""Experiment -> Run: what a training run is, and the directory that holds it.
+"""Run experiments: train them, or load what was trained.
 
     r = run(Experiment(dataset="digits", method="gr", seed=0))
     r.history, r.summary, r.logits("val", epoch=0)
 
-A run that exists is loaded, one that does not is trained, one that was interrupted goes on from its last epoch. The
-directory's name ends in a key of everything that determines the result, and the directory appears in one rename when it
-is complete; until then checkpoints lie in `partial/<name>`. The traceback of one that failed is `failed/<name>.txt`.
+A finished run is loaded, an interrupted one resumes from its last epoch, and any other is trained. Each run is a
+directory, whose name ends in a key of everything that determines the result. It appears in one rename when it is
+complete; until then, checkpoints are in `partial/<name>`. The traceback of a failed run is in `failed/<name>.txt`.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def run(
     progress: bool = True,
     on_epoch: Callable[[dict], None] | None = None,
 ) -> Run:
-    """Load the run of an experiment, or train it, from its last epoch if it was interrupted.
+    """Load the run of an experiment, or train it; an interrupted run resumes from its last epoch.
 
     Under `fabric run` or `torchrun` all processes call this with the same experiment and train it together
-    (`spml_core.train.distributed`); `root` is then on a disk that all of them see.
+    (`spml_core.train.distributed`); `root` must then be on a disk that they share.
 
     Args:
-        root: folder of all runs; a relative one lies in the project folder.
+        root: folder of all runs; a relative path starts at the project folder.
         fresh: train again even if the run exists; the old one stays until the new one is complete.
-        progress: show a bar, where there is a terminal or a notebook.
-        on_epoch: called with the row of `Run.history` after each epoch that is trained. What it raises interrupts the
-            training; `train.Abandoned` deletes what was trained, too.
+        progress: show a progress bar, in a terminal or a notebook.
+        on_epoch: called with the row of `Run.history` after each epoch that is trained. An exception from it
+        interrupts the training; `train.Abandoned` also deletes what was trained.
 
     Raises:
         ValueError: unknown method, data set, option or value, before any work.
@@ -70,15 +70,16 @@ def run_all(
     fresh: bool = False,
     progress: bool = True,
 ) -> list[Run]:
-    """`run` for each experiment, in order, here or by an executor. All are checked first; equal ones run once.
+    """Run each experiment, here or on an executor, and return the runs in order. All are checked first; equal ones run
+    once.
 
     Args:
         executor: of `concurrent.futures`, or one that submits like them: Dask, MPI, submitit (see docs/clusters.md).
-            None = here, where a data set is loaded once, before the first training, for all that share it.
+            None = here; each data set is then loaded once, before the first training.
 
     Raises:
         ValueError: as `run`, before any work.
-        RunFailures: some experiments failed; raised when all others are finished, lists each with its reason.
+        RunFailures: some experiments failed; raised when all others are finished; lists each with its reason.
     """
     given, root = list(experiments), locate(root)
     resolved = [experiment.resolved() for experiment in given]
@@ -122,9 +123,9 @@ def _load_once() -> Callable[[Experiment, Path], data.Dataset]:
 def _run(
     experiment: Experiment, root: Path, fresh: bool, watch: dict, load: Callable = Experiment.load_data
 ) -> Run:
-    """`run` of a resolved experiment; `watch`: how `train.fit` shows its progress and to whom.
+    """Load or train a resolved experiment; `watch` holds the options of `train.fit` that report progress.
 
-    The run is whole or absent: what exists is loaded, else it is made in `partial` and moved.
+    A run is complete or absent: it is made in `partial` and then moved.
     """
     distributed.start(experiment.accelerator)
     dataset = load(experiment, root / "cache")
@@ -134,8 +135,8 @@ def _run(
     first = distributed.rank() == 0
     if distributed.broadcast(path.exists()) and not fresh:
         return Run(path)
-    # Another process that asks for the same run waits here, then loads it. Of those that train it together, the first
-    # has the lock.
+    # Another process that needs the same run waits here, then loads it. Of processes that train it together, the first
+    # holds the lock.
     with locks.exclusive(root, name) if first else nullcontext():
         if distributed.broadcast(path.exists()) and not fresh:
             return Run(path)
@@ -156,12 +157,12 @@ def _run(
             (draft / "result").replace(path)
             shutil.rmtree(draft)
             failure.unlink(missing_ok=True)
-        distributed.broadcast(None)  # nobody reads before it is there
+        distributed.broadcast(None)  # nobody reads it before it is complete
     return Run(path)
 
 
 def _write(experiment: Experiment, dataset: data.Dataset, watch: dict, draft: Path) -> None:
-    """Train and write `draft/result`; what an interruption may need lies in `draft/checkpoints` meanwhile."""
+    """Train and write `draft/result`; until then, checkpoints are in `draft/checkpoints`."""
     wall, processor = time.perf_counter(), time.process_time()
     parts = dataset.parts
     observed = observe.draw(experiment.observe, parts, dataset.classes, experiment.seed, experiment.protocol)
@@ -170,7 +171,7 @@ def _write(experiment: Experiment, dataset: data.Dataset, watch: dict, draft: Pa
     if distributed.rank() > 0:
         return
     folder = draft / "result"
-    shutil.rmtree(folder, ignore_errors=True)  # of one that was interrupted while writing
+    shutil.rmtree(folder, ignore_errors=True)  # left by an interruption while writing
     folder.mkdir(parents=True)
     seconds = round(time.perf_counter() - wall, 2)
     spent = {"seconds": seconds, "processor_seconds": round(time.process_time() - processor, 2)}
@@ -180,7 +181,7 @@ def _write(experiment: Experiment, dataset: data.Dataset, watch: dict, draft: Pa
 def _fit(
     experiment: Experiment, dataset: data.Dataset, observed: dict, watch: dict, folder: Path
 ) -> tuple[train.Trainer, train.Trainer | None]:
-    """The training, and its first phase if there is one."""
+    """Return the training, and its first phase if there is one."""
     parts, classes = dataset.parts, dataset.classes
     inputs, val = parts["train"].inputs, parts["val"]
     targets = (val.full, val.known)
@@ -196,7 +197,7 @@ def _fit(
         method = methods.build(experiment.method, len(classes), len(inputs), **experiment.params)
         _check_space(folder, model, method, val.full.size, experiment)
         if experiment.linear_epochs:
-            # Each process makes all features; after an interruption they are made again.
+            # Each process computes all features; after an interruption they are computed again.
             device = distributed.fabric(experiment.accelerator).device
             backbone = models.Features(model).to(device)
             seen = [torch.from_numpy(train.predict(backbone, x, device)) for x in (inputs, val.inputs)]
@@ -210,7 +211,7 @@ def _fit(
 
 
 def _check_space(folder: Path, model, method, val_labels: int, experiment: Experiment) -> None:
-    """Raise OSError where there is no room for the result and for checkpoints.
+    """Raise OSError if there is no room for the result and the checkpoints.
 
     A checkpoint holds weights, Adam's two moments, the best weights and their average.
     """

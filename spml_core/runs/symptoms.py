@@ -1,17 +1,17 @@
-"""Signs that a training that came to its end learned nothing: `Run.summary["warnings"]`, lines of `spml train`."""
+"""Signs that a finished training learned nothing: `Run.summary["warnings"]`, lines of `spml train`."""
 
 from __future__ import annotations
 
 from spml_core.words import count
 
-FEW = 100  # batches, from which a network may well learn nothing yet
+FEW = 100  # batches; with fewer, a network may well have learned nothing yet
 
 
 def training_warnings(fitted, experiment, num_train: int, first=None) -> list[str]:
-    """Return what is suspicious about a training, and about its first phase if there was one; empty if nothing is.
+    """Return warnings about a training, and about its first phase if there was one; empty if nothing is suspicious.
 
     Args:
-        fitted, first: of `train.fit`.
+        fitted, first: from `train.fit`.
         experiment: resolved; `num_train`: its training images.
     """
     phases = [("", fitted, experiment.training, "the untrained network")]

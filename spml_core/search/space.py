@@ -1,4 +1,4 @@
-"""What a hyperparameter search tries: a YAML file, read and checked before any work.
+"""The search space of a hyperparameter search: a YAML file, read and checked before any work.
 
 name: birds
 experiment: {dataset: folder, root: my_photos, method: em}
@@ -34,14 +34,14 @@ class Space(BaseModel):
     """The content of a search file.
 
     Args:
-        name: of the study and its files; the name of the file if it says nothing.
+        name: name of the study and its files; default: the name of the file.
         experiment: fields of `Experiment` that are the same in all trials.
         space: what is tried. A key names a field, or with dots a part of one ("params.alpha", "params.w.1": the end of
-            a pair); its value is a list of choices, or {low, high, log}: drawn uniformly, with log in their logarithm.
-            Choices that belong together are mappings from such keys to values, under any name.
+            a pair); its value is a list of choices, or a range {low, high, log}, drawn uniformly, or with log on a log
+            scale. Choices that belong together are mappings from such keys to values, under any name.
         sampler: "grid" tries every combination; "tpe" (Bergstra et al., NeurIPS 2011) learns from earlier trials.
-        trials: how many; None = 40, or all of a grid. Fewer than all are a random part of it, always the same.
-        seeds: runs of a trial, with the seeds 0, 1, ...; their mean validation mAP counts.
+        trials: number of trials; None = 40, or the whole grid. Fewer take a random part of the grid, always the same.
+        seeds: runs per trial, with the seeds 0, 1, ...; their mean validation mAP counts.
         test_seeds: runs of the chosen configuration, whose test mAP is reported.
         pruner: "median" stops a trial whose best validation mAP is below the median of the others at that epoch, from
             the sixth trial on; "none" trains all to the end.
@@ -63,13 +63,13 @@ class Space(BaseModel):
             if isinstance(domain, dict):
                 if self.sampler == "grid":
                     raise ValueError(
-                        f"{name} of the space is a range, which a grid cannot list: name values, or use tpe"
+                        f"{name} of the space is a range, which a grid cannot list: list values, or use tpe"
                     )
                 try:
                     FloatDistribution(**domain)
                 except (TypeError, ValueError) as error:
                     raise ValueError(
-                        f"{name} of the space is {domain}, no range {{low, high, log}}: {error}"
+                        f"{name} of the space is {domain}, not a range {{low, high, log}}: {error}"
                     ) from error
         for chosen in self.probes():
             fields = self.fields(chosen)
@@ -82,7 +82,7 @@ class Space(BaseModel):
 
     @property
     def budget(self) -> int:
-        """Trials to be made."""
+        """The number of trials to run."""
         if self.sampler == "tpe":
             return self.trials or 40
         combinations = math.prod(map(len, self.choices.values()))
@@ -90,7 +90,7 @@ class Space(BaseModel):
 
     @property
     def choices(self) -> dict[str, dict]:
-        """The choices by name and by what Optuna stores of each: a plain value, or JSON."""
+        """The choices by name and by what Optuna stores for each: a plain value, or JSON."""
         return {
             name: {v if isinstance(v, bool | int | float | str | None) else json.dumps(v): v for v in domain}
             for name, domain in self.space.items()
@@ -98,7 +98,7 @@ class Space(BaseModel):
         }
 
     def probes(self) -> list[dict]:
-        """Return configurations among which each choice and each end of a range occurs."""
+        """Return configurations in which each choice and each end of a range occurs at least once."""
         ends = {n: [d["low"], d["high"]] if isinstance(d, dict) else d for n, d in self.space.items()}
         first = {name: values[0] for name, values in ends.items()}
         return [first] + [first | {name: value} for name, values in ends.items() for value in values[1:]]
@@ -128,20 +128,20 @@ class Space(BaseModel):
 
 
 def read(file: str | Path, changes: dict | None = None, name: str | None = None) -> Space:
-    """Read a search file, or one of those that come with the package, by its name.
+    """Read a search file, or one that comes with the package, by its name.
 
     Args:
-        changes: fixed fields of the experiment to set otherwise; dots name parts ("data.min_images").
-        name: of the search, in place of what the file says: its trials stand apart from those of another name.
+        changes: fixed fields of the experiment to override; dots name parts ("data.min_images").
+        name: name of the search, instead of the one in the file; searches of different names share no trials.
 
     Raises:
-        ValueError: no such file, not the form expected, or a value that cannot be; says what there is.
+        ValueError: no such file, not the expected form, or an invalid value; lists what is known.
     """
     path = locate(file)
     if not path.is_file():
         path = SHIPPED / f"{file}.yaml"
     if not path.is_file():
-        raise ValueError(f"no search file {file}{_meant(str(file), shipped(), 'Those of the package are')}")
+        raise ValueError(f"no search file {file}{_meant(str(file), shipped(), 'The package has')}")
     content = _mapping(path)
     content = {"name": path.stem} | content | ({} if name is None else {"name": name})
     for field, value in (changes or {}).items():
@@ -161,7 +161,7 @@ def _reason(error: dict) -> str:
     return f"{place}{value}: {error['msg'].removeprefix('Value error, ')}".removeprefix(": ")
 
 
-def _meant(name: str, known, before: str = "There are") -> str:
+def _meant(name: str, known, before: str = "Known are") -> str:
     """Return the end of a sentence about an unknown name: the nearest of those that are known, and all of them."""
     hint = did_you_mean(name, known, 2, 0.6)
     return f"{f': {hint}' if hint else '.'} {before} {', '.join(known)}"
@@ -175,7 +175,7 @@ def shipped() -> list[str]:
 def _mapping(path: Path) -> dict:
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise ValueError(f"{path} is no mapping: it must hold lines `name: value`")
+        raise ValueError(f"{path} is not a mapping: it must hold lines `name: value`")
     return content
 
 
@@ -186,7 +186,7 @@ def write_preset(path: Path, fields: dict, comment: str) -> None:
 
 
 def read_preset(file: str | Path) -> dict:
-    """Fields of an experiment from a YAML file. Raises ValueError: no such file, not YAML, or an unknown field."""
+    """Return fields of an experiment from a YAML file. Raise ValueError: no such file, not YAML, unknown field."""
     path = locate(file)
     if not path.is_file():
         raise ValueError(f"no preset {path}: `spml search` writes one as runs/search/<name>.best.yaml")
@@ -199,11 +199,12 @@ def read_preset(file: str | Path) -> dict:
 
 
 def check_names(fields: dict) -> None:
-    """Raise ValueError if a name is none of a field of `Experiment`, with what is probably meant."""
+    """Raise ValueError if a name is not a field of `Experiment`, with what is probably meant."""
     for name in fields.keys() - _FIELDS:
         if name == "seed":
             raise ValueError(
-                "'seed' is not for a file: the command says it (spml train --seed), a search counts its `seeds`"
+                "'seed' does not belong in a file: pass it to the command (spml train --seed), or set the `seeds` of "
+                "a search"
             )
         own = fields.get("method")
         if own in methods.names() and name in methods.defaults(own):
@@ -224,4 +225,4 @@ def put(fields: dict, path: str, value) -> None:
             place = place[int(name)] if isinstance(place, list) else place.setdefault(name, {})
         place[int(last) if isinstance(place, list) else last] = value
     except (AttributeError, IndexError, TypeError, ValueError):
-        raise ValueError(f"no place {path!r} in {json.dumps(fields, default=str)}") from None
+        raise ValueError(f"no field {path!r} in {json.dumps(fields, default=str)}") from None

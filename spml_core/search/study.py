@@ -1,12 +1,12 @@
-"""Hyperparameter search by Optuna: what is tried stands in a YAML file (`spml_core.search.space`).
+"""Hyperparameter search with Optuna; a YAML file defines the search space (`spml_core.search.space`).
 
     found = search(read("digits-gr"), root="runs")
     found.preset        # the best configuration, for `spml train --preset`
     found.runs          # it, trained with `test_seeds` seeds
 
-Each trial is a `run(Experiment)`, so that what was trained before is loaded. Trials are compared by validation mAP
-alone; the test result of the chosen configuration is read once, at the end. The study is a journal file, or a database
-for many machines; a search that is asked for again goes on.
+Each trial is a `run(Experiment)`, so finished runs are loaded. Trials are compared by validation mAP alone; the test
+result is read once, at the end, for the chosen configuration. The study is stored in a journal file, or in a database
+that many machines share. Starting an interrupted search again resumes it.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from spml_core.search.space import Space, write_preset
 
 HEARTBEAT = 60  # seconds; in a database, a trial that was silent for three times as long is repeated
 FINISHED = ("complete", "pruned", "failed")
-POLL = 5  # seconds between looks at what other machines still do
+POLL = 5  # seconds between checks of what other machines still do
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         chosen: the best values of the space; `val_map`: their mean validation mAP (percent), over `space.seeds` seeds.
-        runs: of that configuration, with seeds 0 to `space.test_seeds` - 1.
+        runs: its runs with the seeds 0 to `space.test_seeds` - 1.
         counts: trials that are "complete", "pruned" and "failed".
         preset: file of the best configuration.
         trials: one row per finished trial, the best first: its number, its values, val_map (percent; NaN where it was
@@ -70,19 +70,19 @@ def search(
     storage: str | None = None,
     progress: bool = True,
 ) -> Found:
-    """Make the trials that are missing, choose the best by validation mAP, train it with `test_seeds` seeds.
+    """Run the trials that are missing, choose the best by validation mAP, and train it with `test_seeds` seeds.
 
-    A trial that was under way when the search was killed is repeated. Data are loaded, and frozen features computed,
+    A trial that was running when the search was killed is repeated. Data are loaded, and frozen features computed,
     before the first trial.
 
     Args:
-        executor: as in `run_all`; None = here. Its workers must reach `root` and `storage`.
-        root: folder of all runs; the study's files lie in its folder `search`.
+        executor: as in `run_all`; None = here. Its workers must have access to `root` and `storage`.
+        root: folder of all runs; the study's files are in its subfolder `search`.
         storage: None = the journal file `root/search/<name>.journal`, which one search at a time may use. Or a URL
             such as "postgresql://user@host/base": searches of the same name on many machines share its trials.
 
     Raises:
-        ValueError: a value that cannot be, before any trial; another search has this name; no trial succeeded.
+        ValueError: an invalid value, before any trial; another search has this name; no trial succeeded.
         WorkLost: workers were lost; raised when all others are finished.
     """
     shared, root = storage is not None, locate(root)
@@ -103,8 +103,8 @@ def search(
             return _finish(study, space, executor, root, progress)
     except Timeout:
         raise ValueError(
-            f"another process is at the search {space.name!r} in {root}: give that one more workers (--jobs), or both "
-            "a database (--storage)"
+            f"another process is running the search {space.name!r} in {root}: give it more workers (--jobs), or give "
+            f"both a database (--storage)"
         ) from None
 
 
@@ -115,14 +115,14 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
         while (start := _show(bar, study)) < space.budget:
             _repeat_interrupted(study, shared="://" in storage)
             missing = space.budget - start - _counts(study)["running"]
-            if missing <= 0:  # other machines are at the last ones
+            if missing <= 0:  # other machines are running the last ones
                 time.sleep(POLL)
             lost = []
-            # Numbers that an interruption does not change, so that a search that went on makes the same trials.
+            # An interruption does not change these numbers, so a resumed search makes the same trials.
             for _, outcome in outcomes(task, range(start, start + missing), executor):
                 lost += [outcome] if isinstance(outcome, Exception) else []
                 done = _show(bar, study)
-                if progress and bar.disable:  # no terminal: lines in its place
+                if progress and bar.disable:  # no terminal: print lines instead
                     said = f"search {space.name}: {done} of {space.budget} trials"
                     print(said, file=sys.stderr, flush=True)
             if lost:
@@ -166,10 +166,10 @@ def _trials(study, space: Space) -> pd.DataFrame:
 
 
 def _trial(number: int, *, space: Space, storage: str, root: Path) -> None:
-    """Make one more trial, unless those of other machines are enough. This is what a worker does.
+    """Run one more trial, unless other machines have made enough of them. Workers call this function.
 
     Args:
-        number: seeds the sampler. Machines that share a database draw at random, or they would draw alike.
+        number: seed of the sampler. With a shared database it is not used, or all machines would draw the same trials.
     """
     study = _open(space, storage, None if "://" in storage else number)
     counts = _counts(study)
@@ -190,13 +190,13 @@ def _objective(trial, *, space: Space, root: Path) -> float:
 
 
 def _val_map(trial, experiment: Experiment, root: Path, before: int) -> float:
-    """Return that of one run, and report each epoch's to the pruner; `before`: epochs of earlier seeds."""
+    """Return the validation mAP of one run and report every epoch to the pruner; `before`: epochs of earlier seeds."""
     reported = set()
 
     def on_epoch(row: dict) -> None:
         reported.add(row["epoch"])
         trial.report(row["val_map"], before + row["epoch"])
-        # After the last epoch there is nothing to save.
+        # Pruning after the last epoch would save nothing.
         if row["epoch"] < experiment.epochs and trial.should_prune():
             raise train.Abandoned
 
@@ -211,10 +211,10 @@ def _val_map(trial, experiment: Experiment, root: Path, before: int) -> float:
 
 
 class _Grid(GridSampler):
-    """Optuna's grid in a random order that is always the same, of which a repeated trial takes no second place.
+    """Optuna's grid in a fixed random order, in which a repeated trial keeps its point.
 
-    Optuna takes the points in the order of the trials' numbers. A trial that is repeated gets a new number, which would
-    leave out a point where only a part of the grid is tried.
+    Optuna assigns points by trial number. A repeated trial gets a new number, so a point would be left out if only a
+    part of the grid is tried.
     """
 
     def __init__(self, space: Space):
@@ -228,7 +228,7 @@ class _Grid(GridSampler):
 
 
 def _open(space: Space, storage: str, seed: int | None = None):
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # instead of a line for each trial
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # no line for each trial
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of heartbeats
     shared = "://" in storage
     sampler = _Grid(space) if space.sampler == "grid" else TPESampler(seed=seed)
@@ -263,15 +263,15 @@ def _same_search(study, space: Space, key: list, journal: str | None) -> None:
         )
         raise ValueError(
             f"there is a search {space.name!r} with another {changed}: its trials cannot be compared with new ones. "
-            "Give this one another name (`spml search --name`, or `name:` in the file), or forget that one "
-            f"({how}; its runs stay)"
+            f"Choose another name (`spml search --name`, or `name:` in the file), or delete that search ({how}; its "
+            f"runs stay)"
         )
 
 
 def _repeat_interrupted(study, shared: bool) -> None:
-    """Queue again what began and did not end. Only Optuna's databases have a heartbeat that does it by itself."""
+    """Queue interrupted trials again. Optuna does so itself only for databases, by a heartbeat."""
     optuna.storages.fail_stale_trials(study)
-    if not shared:  # nobody works on it, since nobody else holds the lock
+    if not shared:  # no other process is working on it, since this one holds the lock
         for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     repeated = {number for trial in study.trials for number in trial.system_attrs.get("retry_history", ())}
@@ -281,7 +281,7 @@ def _repeat_interrupted(study, shared: bool) -> None:
 
 
 def _kind(trial) -> str:
-    """Return complete, pruned, running, waiting; failed for a reason of its own, or interrupted."""
+    """Return "complete", "pruned", "running", "waiting", "failed" (it raised an error) or "interrupted"."""
     if trial.state.name == "FAIL":
         return "failed" if "error" in trial.user_attrs else "interrupted"
     return trial.state.name.lower()
@@ -294,7 +294,7 @@ def _counts(study) -> Counter:
 
 
 def _show(bar: tqdm, study) -> int:
-    """Return the number of finished trials, which the bar shows with the best so far."""
+    """Show the finished trials and the best so far on the bar, and return their number."""
     bar.n, complete = _counts(study)["finished"], [t.value for t in study.trials if _kind(t) == "complete"]
     bar.set_postfix_str(f"best validation mAP {max(complete):.2f}" if complete else "")
     return bar.n

@@ -1,4 +1,4 @@
-"""Small random changes of a batch that leave its labels true."""
+"""Small random changes of a batch that keep its labels true."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SCALE, SHIFT, NOISE = 0.1, 1 / 16, 0.1
 
 
 def augment(batch: Tensor, generator: torch.Generator) -> Tensor:
-    """Another view of each row.
+    """Return another view of each row.
 
     Images (N, channels, H, W) are scaled by 0.9 to 1.1 and moved by up to 1/16 of their side, both at random for each
-    image; there is no flip, which would make another digit or letter. Images and features (N, D) get Gaussian noise of
-    0.1 standard deviations of their channel or feature in the batch.
+    image. They are not flipped, since that would turn digits and letters into others. Images and features (N, D) get
+    Gaussian noise of 0.1 standard deviations of their channel or feature in the batch.
 
     Returns:
         The batch's shape, floating point.
@@ -32,11 +32,11 @@ def augment(batch: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def stack_views(batch: Tensor, views: int, generator: torch.Generator) -> Tensor:
-    """(views * N, ...): the batch, then views - 1 random changes of it."""
+    """Return (views * N, ...): the batch, then views - 1 randomly changed copies of it."""
     return torch.cat([batch, *(augment(batch, generator) for _ in range(views - 1))]) if views > 1 else batch
 
 
 def flip(batch: Tensor, generator: torch.Generator) -> Tensor:
-    """Each image (N, channels, H, W) left to right with probability 0.5, as all four papers do."""
+    """Flip each image (N, channels, H, W) left to right with probability 0.5, as all four papers do."""
     chosen = torch.rand(len(batch), generator=generator, device=batch.device) < 0.5
     return torch.where(chosen[:, None, None, None], batch.flip(-1), batch)

@@ -1,4 +1,4 @@
-"""Checkpoints of a training under way: whole or absent, the last two kept, and nothing in them can run code."""
+"""Checkpoints of a training in progress: complete or absent, the last two kept, and nothing in them can run code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ KEEP = 2
 
 
 def files(folder: Path) -> list[Path]:
-    """The checkpoints of one training, newest first, named `epoch-<number>-<SHA-256 of the content>.pt`.
+    """Return the checkpoints of one training, newest first, named `epoch-<number>-<SHA-256 of the content>.pt`.
 
-    A file whose writing was interrupted has another name and is none of them.
+    A file whose writing was interrupted has another name and is not among them.
     """
     return sorted(folder.glob("epoch-*.pt"), reverse=True)
 
@@ -30,7 +30,7 @@ def save(folder: Path, epoch: int, state: dict) -> Path:
         state: tensors, numbers, texts, None, and lists, tuples and dicts of these, which a safe load reads back.
 
     Raises:
-        OSError: it cannot be written, e.g. the disk is full; the older ones are intact.
+        OSError: the checkpoint cannot be written, e.g. the disk is full; older ones are intact.
     """
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / "unfinished.tmp"
@@ -55,12 +55,12 @@ def save(folder: Path, epoch: int, state: dict) -> Path:
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest file that is whole; warns of each newer one that is not."""
+    """Return the newest intact checkpoint; warn about each newer one that is damaged."""
     for path in files(folder):
         with open(path, "rb") as file:
             if path.stem.rpartition("-")[2] == _digest(file):
                 return path
-        warnings.warn(f"checkpoint {path} is damaged: taking the one before", stacklevel=2)
+        warnings.warn(f"checkpoint {path} is damaged: using the previous one", stacklevel=2)
     return None
 
 
@@ -74,7 +74,7 @@ def load(path: Path) -> dict:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise ValueError(
-            f"{path} is no checkpoint of this project: it is damaged, or holds objects whose loading would run code "
+            f"{path} is not a checkpoint of this project: it is damaged, or holds objects whose loading would run code "
             f"({str(error).splitlines()[0]}). Delete it to train from the start."
         ) from error
 

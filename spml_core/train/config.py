@@ -1,4 +1,4 @@
-"""`Training`: how to optimise, checked before any work."""
+"""`Training`: the settings of the optimisation, checked before any work."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps"]  # of lightning-fabri
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How to optimise: Adam. What the papers use of it is in `spml_core.runs.protocols`.
+    """Settings of the optimisation, which uses Adam. The papers' settings are in `spml_core.runs.protocols`.
 
     Args:
-        batch_size: images a batch, over all processes; `accumulate` batches make one step of the optimizer, with the
+        batch_size: images per batch, over all processes; `accumulate` batches make one step of the optimizer, with the
             mean of their gradients. A method sees one batch at a time, and so does batch norm.
         lr: learning rate of Adam; that of the head is `head_lr_factor` times as high (GR's released code: 10).
         weight_decay: of Adam, added to the gradient; not on biases and normalisation (Hill and SPLC: 1e-4).
         schedule: "constant", or "one_cycle" with `lr` at its top (Hill and SPLC); see `optim.schedule`.
-        ema: decay of a running average of the weights, which then is what is validated and kept (Hill and SPLC:
-            0.9997, after ASL's released code); None = the weights themselves.
-        linear_init: train the head alone for this many of the epochs (a switch of GR's released code). The backbone is
-            then in evaluation mode: its batch norm uses, and keeps, the statistics of its pretraining.
+        ema: decay of a running average of the weights, which is then validated and kept instead of them (Hill and
+            SPLC: 0.9997, after ASL's released code); None = no average.
+        linear_init: train only the head for this many epochs at the start (a switch of GR's released code). The backbone
+            is then in evaluation mode: its batch norm uses, and keeps, the statistics of its pretraining.
         flip: flip each training image left to right with probability 0.5 (all four papers).
         stop_drop: stop when validation mAP falls this many points below the best (GR: 2, EM: 0); None = never.
-        seed: of the order of examples.
-        threads: CPU threads while training; None = torch's own choice. Small networks are faster with 1, do not suffer
-            when other processes share the cores, and give the same bits on any number of cores.
-        precision, accelerator: one of `Precision`, `Accelerator`. "auto" is bf16 on a GPU that has it, else fp16 with
-            gradient scaling, float32 on a CPU; and a GPU where there is one. Loss and weights are float32 but for
-            "64-true", where the weights are float64.
+        seed: for the order of examples.
+        threads: CPU threads while training; None = torch's own choice. With 1, small networks are faster, are not
+        slowed down by other processes on the same cores, and give the same bits on any number of cores.
+        precision, accelerator: one of `Precision`, `Accelerator`. Precision "auto" is bf16 on a GPU that supports it,
+        fp16 with gradient scaling on other GPUs, and float32 on a CPU; accelerator "auto" is a GPU if there is one.
+        Loss and weights are float32, except with "64-true", where the weights are float64.
         tf32: let a GPU multiply float32 matrices in TF32 (10 bits of mantissa).
-        channels_last: memory order of images and filters: by pixel. Faster on GPUs, and on CPUs by 9 to 30 %.
+        channels_last: store images and filters pixel by pixel. Faster on GPUs, and on CPUs by 9 to 30 %.
         compile: use `torch.compile` on the model; worth it for long trainings only.
 
     Raises:
-        ValueError: an unknown setting, or a value of another type or out of range; names the setting and says what it
-            should be.
+        ValueError: an unknown setting, or a value of the wrong type or out of range; names the setting and says what
+            it should be.
     """
 
     epochs: PositiveInt = 10

@@ -1,4 +1,4 @@
-"""Where a training computes, and in what numbers; what is set for the whole process is set back afterwards."""
+"""Device and precision of a training; settings of the whole process are restored afterwards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def precision_on(device: torch.device, wanted: str = "auto") -> str:
-    """What "auto" is on a device; anything else is itself."""
+    """Return the precision that "auto" means on a device; any other value is returned unchanged."""
     if wanted != "auto":
         return wanted
     if device.type != "cuda":

@@ -1,13 +1,15 @@
-"""Several processes train as one: each computes the logits of its share of a batch, all see the loss of the whole.
+"""Train with several processes: each computes the logits of its share of a batch, and all see the loss of the whole.
 
 `fabric run` or `torchrun` starts the processes; lightning-fabric and torch.distributed do the work. The logits of all
-shares are gathered with their gradient, and every process computes the loss, and what a method remembers, of the whole
-batch. So whatever a method keeps about the data set (label estimates, recorded predictions, corrections) is the same in
-every process and the same as in one, and `batch_size` is that of the whole batch however many processes there are.
+shares are gathered with their gradient, and every process computes the loss and the method's state from the whole
+batch. So whatever a method keeps about the data set (label estimates, recorded predictions, corrections) is the same
+in every process, and the same as with a single process. `batch_size` is the size of the whole batch, however many
+processes there are.
 
 Exact up to rounding: every method, its state, weight decay, accumulation, weight averages, networks without batch norm.
-Not exact: batch norm measures its own share on CPUs (on GPUs it is synchronised), and where the last batch does not
-divide, a few images count twice in those statistics; random flips, views and dropout are drawn by each process.
+Not exact: on CPUs, batch norm uses the statistics of each process's share (on GPUs it is synchronised), and if the
+last batch does not divide evenly, a few images count twice in them. Random flips, views and dropout are drawn by each
+process.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ def world_size() -> int:
 
 
 def fabric(accelerator: str = "auto", precision: str = "32-true"):
-    """The `Fabric` of this process: one device, or its part of what `fabric run` or `torchrun` started."""
+    """Return the `Fabric` of this process: one device, or its part of what `fabric run` or `torchrun` started."""
     from lightning_fabric import Fabric  # has PyTorch ask NVML for GPUs, see below
 
     if not torch.cuda.is_available():
-        # An optimizer asks at every step, and NVML is then looked for on disk: 2 to 5 % of a small training.
+        # An optimizer asks at every step, and the search for NVML on disk takes 2 to 5 % of a small training.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "0"
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))
     devices = {"accelerator": accelerator, "devices": local, "num_nodes": world_size() // local}
@@ -48,7 +50,7 @@ def start(accelerator: str = "auto") -> None:
 
 
 def share(index: Tensor) -> Tensor:
-    """This process's part of a batch; all are equally long, so some rows may come twice."""
+    """Return this process's part of a batch; all parts have the same length, so some rows may appear twice."""
     if world_size() == 1:
         return index
     length = -(-len(index) // world_size())
@@ -56,7 +58,7 @@ def share(index: Tensor) -> Tensor:
 
 
 def gather(logits: Tensor, num: int) -> Tensor:
-    """Logits (..., N, C) of a whole batch of `num` rows from the shares of all processes.
+    """Return the logits (..., N, C) of a whole batch of `num` rows from the shares of all processes.
 
     The gradient reaches this process's share, multiplied by the number of processes: the mean that DDP takes of the
     processes' gradients is then their sum, that of the whole batch.
@@ -72,7 +74,7 @@ def gather(logits: Tensor, num: int) -> Tensor:
 
 
 def gather_objects(item) -> list:
-    """One item from each process, in their order."""
+    """Return one item from each process, in their order."""
     if world_size() == 1:
         return [item]
     items = [None] * world_size()
@@ -81,5 +83,5 @@ def gather_objects(item) -> list:
 
 
 def broadcast(item):
-    """What the first process has."""
+    """Return the item of the first process."""
     return gather_objects(item)[0]

@@ -1,4 +1,4 @@
-"""`fit`: the training loop, on lightning-fabric. Loss in float32, one read of the device an epoch, exact resume."""
+"""`fit`: the training loop, on lightning-fabric. Loss in float32, one read of the device per epoch, exact resume."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spml_core.train.state import Trainer
 
 
 class Abandoned(Exception):
-    """Raised by `on_epoch`: this training is of no use to anybody, and need not be kept to go on from."""
+    """Raised by `on_epoch` to give up a training: nothing is kept to resume from."""
 
 
 def fit(
@@ -40,18 +40,18 @@ def fit(
     """Train, and return the trainer with the best epoch on validation.
 
     Args:
-        model: inputs -> logits (N, C), as it was built: a training that is resumed needs the same start.
+        model: inputs -> logits (N, C), as it was built: a resumed training needs the same initial weights.
         train: inputs (N, ...) and observed labels (N, C) in {1, 0, -1}.
         val: inputs, the (N, C) labels in {1, 0} that choose the epoch, and (N, C) bool which of them are known.
-        checkpoints: folder in which to save the training after each epoch, and to go on from if there is something.
-        carried: state of the method from an earlier training, in place of a new start.
-        names: of the training images, and of the classes, for error messages; None = their numbers.
-        title: what the progress bar says.
-        on_epoch: called with each new row of the history, once it is saved; what it raises ends the training.
+        checkpoints: folder in which the training is saved after each epoch, and from which it resumes.
+        carried: state of the method from an earlier training, instead of a new one.
+        names: names of the training images and of the classes, for error messages; None = their numbers.
+        title: title of the progress bar.
+        on_epoch: called with each new row of the history, once it is saved; an exception from it ends the training.
 
     Raises:
-        ValueError: no validation label is positive, so that nothing can choose the epoch, or the method cannot do its
-            work in so many epochs.
+        ValueError: no validation label is positive, so that no epoch can be chosen, or the method does not work with
+            this number of epochs.
         FloatingPointError: the loss or the logits became NaN or infinite; names the step, its images, the classes and
             the last good checkpoint.
     """
@@ -63,7 +63,7 @@ def fit(
     with threads(config.threads), tf32(config.tf32):
         trainer = Trainer(model, method, train, val, config, names, carried, checkpoints)
         if trainer.epoch and distributed.rank() == 0:
-            tqdm.write(f"{title or 'training'}: going on after epoch {trainer.epoch}", file=sys.stderr)
+            tqdm.write(f"{title or 'training'}: resuming after epoch {trainer.epoch}", file=sys.stderr)
         total, done = config.epochs * trainer.num_batches, trainer.epoch * trainer.num_batches
         shown = None if progress and distributed.rank() == 0 else True  # None: on a terminal
         options = {"desc": title, "unit": "batch", "mininterval": 0.5, "leave": False, "disable": shown}

@@ -1,4 +1,4 @@
-"""What moves the weights: parameter groups, learning-rate schedule, gradient scaling, running average."""
+"""Optimizers: parameter groups, learning-rate schedule, gradient scaling, running average."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PCT_START = 0.2  # of one_cycle, as in the released code of ASL and of Hill and 
 
 
 def optimizers(model: nn.Module, method: Method, config, device: torch.device) -> list[torch.optim.Optimizer]:
-    """Adam over the model (`head` at its own rate) and the method's parameters, then the method's own optimizer.
+    """Return Adam over the model (`head` at its own rate) and the method's parameters, then the method's own optimizer.
 
-    Weight decay spares biases and normalisation, as in the released code of Hill and SPLC, and the method's parameters.
+    Biases, normalisation (as in the released code of Hill and SPLC) and the method's parameters have no weight decay.
     """
     head = {id(p) for p in model.head.parameters()} if config.head_lr_factor != 1 else set()
     groups: dict[tuple, list] = {}
@@ -24,7 +24,7 @@ def optimizers(model: nn.Module, method: Method, config, device: torch.device) -
         lr = config.lr * (config.head_lr_factor if id(p) in head else 1)
         groups.setdefault((lr, config.weight_decay if p.ndim > 1 else 0.0), []).append(p)
     groups = [{"params": p, "lr": lr, "weight_decay": decay} for (lr, decay), p in groups.items()]
-    # The fused kernel needs no look at the gradients from the host, not even with a scaler.
+    # With the fused kernel, the host need not read the gradients, not even with a scaler.
     adam = torch.optim.Adam(
         [*groups, *method.param_groups(config.lr)], lr=config.lr, fused=device.type in ("cpu", "cuda")
     )
@@ -33,7 +33,7 @@ def optimizers(model: nn.Module, method: Method, config, device: torch.device) -
 
 
 def schedule(adam: torch.optim.Optimizer, name: str, steps: int):
-    """None for "constant"; for "one_cycle" a scheduler to be stepped exactly `steps` times.
+    """Return None for "constant"; for "one_cycle" a scheduler to be stepped exactly `steps` times.
 
     One cycle (Smith & Topin, 2019; Hill and SPLC, Sec. IV-A): the rate rises to `lr` over the first fifth and falls
     to nearly 0. Its length is that of the training, so a training that stops early never sees its end.
@@ -45,22 +45,23 @@ def schedule(adam: torch.optim.Optimizer, name: str, steps: int):
 
 
 def average(model: nn.Module, decay: float | None) -> AveragedModel | None:
-    """Running average of weights and buffers after each step, a <- decay a + (1 - decay) w (Hill and SPLC, IV-A)."""
+    """Return a running average of weights and buffers over the steps, a <- decay a + (1 - decay) w (Hill and SPLC,
+    IV-A)."""
     if decay is None:
         return None
     return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
 
 
 def warn_of_skipped(adam: torch.optim.Optimizer, taken_before: int, steps: int, epoch: int) -> int:
-    """Warn if a scaler left out many of an epoch's steps; returns how many Adam has taken in all.
+    """Warn if a scaler skipped many of an epoch's steps; return how many Adam has taken in all.
 
-    A scaler finds its scale by leaving out some steps at the start, a halving each, which is no reason to worry.
+    At the start, a scaler finds its scale by skipping some steps and halving it each time, which is normal.
     """
     taken = max((int(state["step"]) for state in adam.state.values()), default=0)
     skipped = steps - (taken - taken_before)
     if skipped > max(3, steps // 20, 0 if taken_before else 16):  # it starts at 2**16
         warnings.warn(
-            f"fp16: {skipped} of {steps} steps of epoch {epoch} were left out, because gradients overflowed: use "
+            f"fp16: {skipped} of {steps} steps of epoch {epoch} were skipped because gradients overflowed: use "
             'precision="bf16-mixed" or "32-true", or a lower lr',
             stacklevel=3,
         )

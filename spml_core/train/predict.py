@@ -1,4 +1,4 @@
-"""Logits of a whole part of the data, in evaluation mode."""
+"""Compute the logits of a whole split, in evaluation mode."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def predict(
     batch_size: int | None = None,
     rows: Tensor | None = None,
 ) -> np.ndarray:
-    """Logits (N, C) float32 in evaluation mode, every row (or those of `rows`), in order.
+    """Return logits (N, C) float32 in evaluation mode, of every row (or those of `rows`), in order.
 
-    `batch_size`: None = what keeps the activations in a CPU's cache, or fills a GPU.
+    `batch_size`: None = a size that keeps the activations in a CPU's cache, or fills a GPU.
     """
     model.eval()
     rows = torch.arange(len(inputs)) if rows is None else rows

@@ -1,4 +1,4 @@
-"""`Trainer`: a training under way, a short method for each thing that `train.fit` does to it, and what is saved."""
+"""`Trainer`: a training in progress, with a short method for each step of `train.fit`, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from spml_core.train.predict import predict
 from spml_core.words import listed
 
 SHOWN = 8  # images and classes in an error message
-PLAIN = ("epoch", "history", "best", "taken")  # what a checkpoint keeps of a `Trainer` as it is
+PLAIN = ("epoch", "history", "best", "taken")  # attributes of a `Trainer` that a checkpoint keeps as they are
 
 
 class Trainer:
-    """A training: everything a checkpoint holds, and one short method for each thing that `train.fit` does to it.
+    """A training in progress: everything a checkpoint holds, and one short method for each step of `train.fit`.
 
     Attributes:
         model, method: once `fit` has returned, with the weights and the state of the best epoch.
-        history: a row for each epoch from 0 (before training): epoch, train_loss, val_map (percent), seconds.
+        history: one row per epoch from 0 (before training): epoch, train_loss, val_map (percent), seconds.
         val_logits: (epochs + 1) arrays (N, C) float32, from epoch 0.
         best_epoch: the first epoch, from 1, with the highest val_map.
         device: where it trained; `precision`: what it computed in.
@@ -50,7 +50,7 @@ class Trainer:
         self.num_batches = -(-len(self.inputs) // config.batch_size)
         self.restart = method.restart_epoch(config.epochs)
         self.order = torch.Generator().manual_seed(config.seed)
-        # Of views and flips, a stream of its own, and another in each process.
+        # Random stream for views and flips, a different one in each process.
         self.noise = torch.Generator(self.device).manual_seed(config.seed + 1 + distributed.rank())
         if config.channels_last:
             self.model.to(memory_format=torch.channels_last)  # 4-dimensional weights only
@@ -68,11 +68,11 @@ class Trainer:
 
     @property
     def _first(self) -> int:
-        """The first epoch that counts: the one after which the weights were last initial."""
+        """The first epoch that counts: the first one since the weights were last initialised."""
         return max(self.restart, 1) if self.epoch >= self.restart else 1
 
     def _new_optimizers(self) -> None:
-        """For the epochs from here to the restart, or else to the end."""
+        """Create optimizers and schedule for the epochs until the restart, or else until the end."""
         config = self.config
         last = config.epochs if self.epoch >= self.restart else self.restart - 1
         epochs = last - self._first + 1
@@ -89,7 +89,7 @@ class Trainer:
     # --- an epoch ---
 
     def begin_epoch(self) -> list[Tensor]:
-        """Move the clock; returns the rows of each batch, over all processes."""
+        """Start the next epoch and return the rows of each batch, over all processes."""
         self.epoch += 1
         if self.restart and self.epoch == self.restart:
             self.model.load_state_dict(self.initial)
@@ -106,14 +106,14 @@ class Trainer:
         return list(torch.randperm(len(self.inputs), generator=self.order).split(self.config.batch_size))
 
     def read(self, batches: list[Tensor]):
-        """(inputs of this process's share, row numbers of the whole batch), on the device."""
+        """Yield (inputs of this process's share, row numbers of the whole batch), on the device."""
         shares = [distributed.share(index) for index in batches]
         with closing(loading.batches(self.inputs, shares, self.device)) as loaded:
             for batch, (_, x) in zip(batches, loaded, strict=True):
                 yield x, batch.to(self.device, non_blocking=True)
 
     def loss(self, x: Tensor, index: Tensor) -> Tensor:
-        """The loss of the whole batch, of which `x` is this process's share."""
+        """Return the loss of the whole batch, of which `x` is this process's share."""
         x = _augmented(x, self.config, self.method.views, self.noise)
         with autocast(self.device, self.precision):
             logits = self.wrapped(x)
@@ -131,7 +131,7 @@ class Trainer:
         return loss
 
     def _count_finite(self, grad: Tensor) -> None:
-        """Count each class's steps with a finite gradient: after the first that is not, no class has one."""
+        """Count each class's steps with a finite gradient; after the first NaN or infinity, no class has one."""
         self.finite.add_(grad.isfinite().flatten(0, -2).all(0))
 
     def backward(self, n: int, loss: Tensor) -> None:
@@ -150,7 +150,7 @@ class Trainer:
             p.grad = None
         for optimizer in self.optimizers:
             self.scaler.step(optimizer)
-        self.scaler.update()  # once, whatever the number of optimizers
+        self.scaler.update()  # once, however many optimizers there are
         if self.scheduler is not None:
             self.scheduler.step()
         if self.ema is not None:
@@ -159,8 +159,8 @@ class Trainer:
             optimizer.zero_grad()
 
     def train_loss(self, batches: list[Tensor]) -> float:
-        """Mean over the examples of this epoch; raises FloatingPointError if it is not finite."""
-        losses = self.losses.double().cpu().numpy()  # the one time an epoch that the host waits
+        """Return the mean over the examples of this epoch; raise FloatingPointError if it is not finite."""
+        losses = self.losses.double().cpu().numpy()  # the only time per epoch that the host waits
         if self.scaler.is_enabled():
             steps = -(-self.num_batches // self.config.accumulate)
             self.taken = optim.warn_of_skipped(self.optimizers[0], self.taken, steps, self.epoch)
@@ -187,7 +187,7 @@ class Trainer:
         return "" if self.last_good is None else f" The last good checkpoint is {self.last_good}."
 
     def predict(self, inputs) -> np.ndarray:
-        """Logits (N, C) float32 of the model, or of its running average while it trains."""
+        """Return logits (N, C) float32 of the model, or of its running average while it trains."""
         rows = torch.arange(len(inputs)).tensor_split(distributed.world_size())[distributed.rank()]
         with autocast(self.device, self.precision):
             own = predict(self.evaluated, inputs, self.device, rows=rows)
@@ -196,7 +196,7 @@ class Trainer:
     def evaluate(self, start: float, train_loss: float = float("nan")) -> None:
         """Add this epoch to the history, and remember weights and state if it is the best."""
         logits = self.predict(self.val[0])
-        if not np.isfinite(logits).all():  # by the last step, or before the first
+        if not np.isfinite(logits).all():  # caused by the last step, or present before the first
             advice = f"lower lr={self.config.lr}" if self.epoch else "look for NaN or infinity in the inputs"
             raise FloatingPointError(
                 f"logits are NaN or infinite after epoch {self.epoch}: {advice}.{self._last_good}"
@@ -212,12 +212,12 @@ class Trainer:
 
     @property
     def best_epoch(self) -> int:
-        """Of the epochs that count."""
+        """The best of the epochs that count."""
         counted = self.history[self._first :]
         return max(counted, key=lambda row: row["val_map"], default={"epoch": 0})["epoch"]
 
     def stopped(self) -> bool:
-        """Whether validation mAP has fallen too far."""
+        """Return whether validation mAP has fallen too far."""
         if self.config.stop_drop is None or self.epoch < max(self.restart, 1):
             return False
         return self.history[-1]["val_map"] < self.history[self.best_epoch]["val_map"] - self.config.stop_drop
@@ -226,7 +226,7 @@ class Trainer:
 
     @property
     def _parts(self) -> dict:
-        """What has a state of its own."""
+        """The objects that have a state of their own."""
         parts = {"model": self.model, "method": self.method, "scheduler": self.scheduler, "ema": self.ema}
         parts |= {f"optimizer {n}": optimizer for n, optimizer in enumerate(self.optimizers)}
         return {name: part for name, part in parts.items() if part is not None} | {"scaler": self.scaler}
@@ -252,28 +252,28 @@ class Trainer:
         for name, part in self._parts.items():
             part.load_state_dict(state["parts"][name])
         self.order.set_state(state["order"])
-        if len(state["random"]) != distributed.world_size():  # another number of processes: nothing to match
+        if len(state["random"]) != distributed.world_size():  # saved by another number of processes
             return
         host, cuda, noise = state["random"][distributed.rank()]
         torch.set_rng_state(host)
         if cuda is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(cuda, self.device)
-        if noise.shape == self.noise.get_state().shape:  # else another kind of device
+        if noise.shape == self.noise.get_state().shape:  # else saved on another kind of device
             self.noise.set_state(noise)
 
     def save(self) -> None:
-        """A training does not die of a full disk: it says so and goes on."""
+        """Save a checkpoint; if that fails, such as on a full disk, warn and continue."""
         if self.place is None:
             return
-        state = self.state()  # every process has a part in it
+        state = self.state()  # collects a part from every process
         if distributed.rank() > 0:
             return
         try:
             self.last_good = checkpoints.save(self.place, self.epoch, state)
         except OSError as error:
             warnings.warn(
-                f"no checkpoint after epoch {self.epoch} ({error}): training goes on, but an interruption would lose "
-                "what came after the last one",
+                f"no checkpoint after epoch {self.epoch} ({error}): training continues, but an interruption would "
+                f"lose what came after the last one",
                 stacklevel=3,
             )
 
@@ -294,7 +294,7 @@ class Trainer:
 
 
 def _augmented(x: Tensor, config: Training, views: int, noise: torch.Generator) -> Tensor:
-    """What the network sees of a training batch: flips first, then the views of them."""
+    """Return a training batch as the network sees it: flipped first, then in several views."""
     if config.flip:
         x = augment.flip(x, noise)
     x = augment.stack_views(x, views, noise)

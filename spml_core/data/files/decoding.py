@@ -139,10 +139,10 @@ def rgb(image: Image.Image) -> Image.Image:
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 65535:
             found = f"pixels from {values.min()} to {values.max()}"
-            raise ValueError(f"{found}: save the image with 8 or 16 bits a channel")
+            raise ValueError(f"{found}: save the image with 8 or 16 bits per channel")
         image = Image.fromarray(np.rint(values / 257).astype(np.uint8))
     elif image.mode == "F":
-        raise ValueError("floating-point pixels: save the image with 8 or 16 bits a channel")
+        raise ValueError("floating-point pixels: save the image with 8 or 16 bits per channel")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

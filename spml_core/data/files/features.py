@@ -141,8 +141,8 @@ def pretrained(backbone: str, **options) -> tuple[torch.nn.Module, tuple[float, 
         model = timm.create_model(backbone, pretrained=True, **options)
     except Exception as error:  # network, hub and file errors come as many types
         raise DataError(
-            f"no weights for {backbone!r} ({type(error).__name__}: {error}). {library} downloads them at the first "
-            f"use, which needs the network; without it use backbone={next(iter(OFFLINE))!r}."
+            f"no weights for {backbone!r} ({type(error).__name__}: {error}). {library} downloads them on first use, "
+            f"which needs a network connection; offline, use backbone={next(iter(OFFLINE))!r}."
         ) from error
     return model.eval(), model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
 
@@ -206,7 +206,7 @@ def _unknown(backbone: str) -> DataError:
     near = [name for name in names if name == TORCHVISION + backbone]
     hint = (
         words.did_you_mean(backbone, near or [*timm.list_models(), *names], cutoff=0.6)
-        or "no name is like it."
+        or "there is no similar name."
     )
     return DataError(
         f"unknown backbone {backbone!r}: {hint} timm.list_models() lists the names of timm, "

@@ -56,4 +56,4 @@ def contents(root: Path, wanted: Path | None = None) -> str:
     below = (path for depth in range(1, DEEP + 1) for path in sorted(root.glob(f"{'*/' * depth}{relative}")))
     folders = [*(path.parents[len(relative.parts) - 1] for path in below)]
     folders += [parent for parent in list(root.parents)[:DEEP] if (parent / relative).is_file()]
-    return f"{text} Is it {folders[0]} that you mean?" if folders else text
+    return f"{text} Did you mean {folders[0]}?" if folders else text

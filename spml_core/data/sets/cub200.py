@@ -86,7 +86,7 @@ def _pairs(file: Path) -> dict[int, str]:
         if number.isdigit() and text and int(number) not in pairs:
             pairs[int(number)] = " ".join(text)
         else:
-            faults.append((line, f"{' '.join([number, *text])!r} is not a number of its own and a text"))
+            faults.append((line, f"{' '.join([number, *text])!r} is not a unique number followed by a text"))
     table.refuse(file, faults, len(lines))
     return pairs
 

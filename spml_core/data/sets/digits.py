@@ -61,8 +61,8 @@ def load(
     counts = COUNTS if counts is None else counts
     if not (1 <= len(counts) <= CELLS and min(counts) >= 0 and abs(sum(counts) - 1) < 1e-6):
         raise DataError(
-            f"option counts of data set 'digits' must be 1 to {CELLS} probabilities of sum 1, of 1, 2, ... digits an "
-            f"image, not {counts}."
+            f"option counts of data set 'digits' must be 1 to {CELLS} probabilities with sum 1, of 1, 2, ... digits "
+            f"per image, not {counts}."
         )
     made = _make(seed, tuple(sizes.items()), tuple(counts), paired)
     parts = {  # copies, so that one caller's changes do not reach the next

@@ -123,10 +123,10 @@ def read(
     if named is None and (stray := sorted(unsure - {*counts, *columns})):
         line = next(row.line for row in rows if stray[0] in row.unknown)
         listing.odd.append(
-            f"{words.count(len(stray), 'label')} unknown of some image and positive of none: {words.listed(stray)} "
+            f"{words.count(len(stray), 'label')} unknown for some image and positive for none: {words.listed(stray)} "
             f"(labels.csv line {line}). {words.did_you_mean(stray[0], counts)}".rstrip()
         )
-    cause = f" once min_images={min_images} has taken {words.count(dropped, 'class')} away" if dropped else ""
+    cause = f" after min_images={min_images} removed {words.count(dropped, 'class')}" if dropped else ""
     divide = fractions is None and "val" not in listing.splits
     listing = finish(listing, divide=divide, unlabeled=unlabeled, allow_missing=allow_missing, cause=cause)
     if not allow_missing:
@@ -169,7 +169,7 @@ def _read_rows(
     values = {_value(record[name]) for record in records.values() for name in columns}
     if zero is None and {"0", "-1"} <= values:
         raise DataError(
-            f"{file} holds both 0 and -1. With -1 for absent, 0 is absent too, or unknown: choose zero='absent' or "
+            f"{file} holds both 0 and -1. Beside -1 for absent, 0 may mean absent or unknown: choose zero='absent' or "
             "zero='unknown' (spml train: -d zero unknown)."
         )
     rows, lines, listed = [], {}, file.with_name("classes.txt")
@@ -180,14 +180,14 @@ def _read_rows(
             cell = record["image"].strip()
             found.append(f"image {cell!r} is not a path below the folder, such as images/1.jpg")
         elif row.image in lines:
-            found.append(f"image {row.image!r} is already in line {lines[row.image]}: one row an image")
+            found.append(f"image {row.image!r} is already in line {lines[row.image]}: use one row per image")
         lines.setdefault(row.image, line)
         if not any_split and row.split not in SPLITS:
             hint = words.did_you_mean(row.split, SPLITS)
             found.append(f"unknown split {row.split!r} of {row.image}; {hint} Known: {', '.join(SPLITS)}.")
         if classes is not None and (strange := sorted((labels | unknown) - {*classes, "*"})):
             hint = words.did_you_mean(strange[0], classes)
-            found.append(f"label {strange[0]!r} is none of the {len(classes)} classes in {listed}; {hint}")
+            found.append(f"label {strange[0]!r} is not one of the {len(classes)} classes in {listed}; {hint}")
         faults += [(line, fault) for fault in found]
         rows.append(row)
     table.refuse(file, sorted(faults), len(content))
@@ -274,8 +274,8 @@ def _look_at_classes(listing: Listing) -> None:
         shown = words.listed([" / ".join(map(repr, names)) for names in groups], table.SHOWN)
         differ = "group of classes differs" if len(groups) == 1 else "groups of classes differ"
         listing.odd.append(
-            f"{len(groups)} {differ} in case, blanks, hyphens, accents or a plural ending only: {shown}. Where they "
-            "are one class, give them one name in labels.csv."
+            f"{len(groups)} {differ} in case, blanks, hyphens, accents or a plural ending only: {shown}. If they mean "
+            f"the same class, give them one name in labels.csv."
         )
     if len(listing.classes) == 1:
         listing.odd.append(

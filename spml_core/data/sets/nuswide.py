@@ -69,8 +69,9 @@ def read(
     owner = next((name for name, own in VARIANTS.items() if own == tuple(sizes.values())), variant)
     if owner != variant:
         raise DataError(
-            f"{sizes['train']:,} train and {sizes['test']:,} test images are the form {owner!r}, not {variant!r}: the "
-            f"forms are not to be mixed. Choose variant={owner!r} (spml train: -d variant {owner}), or the other files."
+            f"{sizes['train']:,} train and {sizes['test']:,} test images belong to the form {owner!r}, not "
+            f"{variant!r}: the forms must not be mixed. Choose variant={owner!r} (spml train: -d variant {owner}), or "
+            "the other files."
         )
     if twice := [name for name, times in Counter(names).items() if times > 1]:
         raise DataError(f"{words.count(len(twice), 'image')} listed more than once:{table.bullets(twice)}")
@@ -150,7 +151,7 @@ def _list(root: Path) -> dict[str, tuple[list[str], np.ndarray]]:
     seen = set().union(*labels)
     if strange := sorted(seen - set(CLASSES)):
         raise DataError(
-            f"{file} has {len(seen)} classes, of which {len(strange)} are none of the {len(CLASSES)} of NUS-WIDE: "
+            f"{file} has {len(seen)} classes, of which {len(strange)} are not among the {len(CLASSES)} of NUS-WIDE:  "
             f"{words.listed(strange, 10)}"
         )
     parts = {"train": rows.split_name == "train", "test": rows.split_name == "val"}

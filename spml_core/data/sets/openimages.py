@@ -93,7 +93,7 @@ def read(
     if (size := 2 * len(images) * len(kept)) > DENSE:
         raise DataError(
             f"{len(images):,} images x {len(kept):,} classes need {size / 2**30:.0f} GiB, more than "
-            f"{DENSE / 2**30:.0f}: choose classes, or a higher min_images"
+            f"{DENSE / 2**30:.0f}: choose fewer classes, or a higher min_images"
         )
     rows = pd.MultiIndex.from_frame(images).get_indexer(pd.MultiIndex.from_frame(sure[["split", "image"]]))
     columns = pd.Index(kept).get_indexer(sure.label)
@@ -130,7 +130,7 @@ def read(
         ]
         listing.problems.append(
             f"{words.count(len(clashes), 'label')} verified both as present and as absent:{table.bullets(named)}\n"
-            "conflicts='unknown' takes them as not known (spml train: -d conflicts unknown)."
+            "conflicts='unknown' treats them as unknown (spml train: -d conflicts unknown)."
         )
     return finish(listing, divide=1 not in read, unlabeled=unlabeled, allow_missing=allow_missing)
 
@@ -140,7 +140,8 @@ def _find(root: Path, part: str, required: bool) -> Path | None:
     found = sorted({*root.glob(f"*{part}*.csv"), *root.glob(f"*/*{part}*.csv")})
     if len(found) > 1:
         raise DataError(
-            f"{len(found)} files are {part}:{table.bullets([str(file) for file in found])}\nKeep the one to be read."
+            f"{len(found)} files match {part}:{table.bullets([str(file) for file in found])}\nKeep only the one to "
+            f"read."
         )
     if not found and required:
         raise DataError(f"there is no *{part}*.csv in {root}. {EXPECTED}\n{contents(root)}")
@@ -160,7 +161,9 @@ def _choose(display: dict[str, str], classes: Sequence[str]) -> set[str]:
     if strange := [
         f"{k!r} is the name of {len(labels)} classes" for k, labels in meant.items() if len(labels) != 1
     ]:
-        raise DataError(f"{len(strange)} of the classes asked for are not one class:{table.bullets(strange)}")
+        raise DataError(
+            f"{len(strange)} of the requested classes do not name exactly one class:{table.bullets(strange)}"
+        )
     return {labels[0] for labels in meant.values()}
 
 

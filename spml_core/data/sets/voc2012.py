@@ -114,7 +114,7 @@ def _column(file: Path, ids: list[str], faults: list[str]) -> np.ndarray:
                 f"{file.name}, line {number}: {' '.join(fields)!r} is not an image id and 1, 0 or -1"
             )
         elif fields[0] in found:
-            faults.append(f"{file.name}, line {number}: image {fields[0]} a second time")
+            faults.append(f"{file.name}, line {number}: image {fields[0]} is listed twice")
         else:
             found[fields[0]] = int(fields[1])
     listed = file.name.rpartition("_")[2]
