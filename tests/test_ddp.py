@@ -82,7 +82,7 @@ def test_a_run_of_two_processes_is_written_once(tmp_path):
 @pytest.mark.slow
 def test_an_interrupted_training_of_two_is_resumed_by_two(tmp_path):
     said = launch("torchrun", tmp_path, "resume")
-    assert said.count("going on after epoch 1") == 1
+    assert said.count("resuming after epoch 1") == 1
     expected = ddp_training.tensors(ddp_training.trained("role"))
     found = load_file(tmp_path / "resumed.safetensors")
     for key, value in expected.items():

@@ -188,7 +188,7 @@ def test_other_counts(small):
 
 @pytest.mark.parametrize("counts", [[], [0.5, 0.4], [0.2] * 5, [1.5, -0.5]])
 def test_counts_must_be_probabilities(counts):
-    with pytest.raises(DataError, match="must be 1 to 4 probabilities of sum 1"):
+    with pytest.raises(DataError, match="must be 1 to 4 probabilities with sum 1"):
         load("digits", counts=counts)
 
 

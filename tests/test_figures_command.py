@@ -212,7 +212,7 @@ def test_notebooks_go_by_number_name_and_path(project):
     ):
         assert paths_of(find([name, name])) == [two]
     for name in ("06-k-hat-asumptions", "assumptions", "7"):
-        with pytest.raises(NotebookError, match=rf"'{name}' is no notebook; .*06-k-hat-assumptions"):
+        with pytest.raises(NotebookError, match=rf"'{name}' is not a notebook; .*06-k-hat-assumptions"):
             find([name])
     write(project, "06-other")
     with pytest.raises(NotebookError, match=r"several notebooks.*06-k-hat-assumptions, 06-other"):

@@ -175,7 +175,7 @@ def test_rare_classes_and_images_without_label(folder):
     message = refused(
         root, "2 of 23", "20.png", "21.png", "drop", "keep", "error", "-d unlabeled", min_images=5
     )
-    assert "min_images=5 has taken 1 class away" in message
+    assert "min_images=5 removed 1 class" in message
     assert "22.png" not in message
 
     drop = load("folder", root=root, size=8, min_images=5, unlabeled="drop")
@@ -345,7 +345,7 @@ def test_a_label_that_is_only_unknown_is_named(folder):
     rows = ["a.png,train,sky,", "b.png,train,sea,sky", "c.png,val,sea,skj"]
     root = folder(rows, header="image,split,labels,unknown")
     told = (
-        r"1 label unknown of some image and positive of none: skj \(labels.csv line 4\). did you mean 'sky'"
+        r"1 label unknown for some image and positive for none: skj \(labels.csv line 4\). did you mean 'sky'"
     )
     with pytest.warns(UserWarning, match=told):
         load("folder", root=root, size=8)

@@ -49,16 +49,16 @@ def test_the_folder_that_is_meant_is_named(tmp_path):
     (deep / "labels.csv").write_text("image,labels\n")
     for root in (tmp_path, tmp_path / "archive", deep / "images"):
         with pytest.raises(
-            DataError, match=f"Is it {deep} that you mean" if root != deep / "images" else "is empty"
+            DataError, match=f"Did you mean {deep}" if root != deep / "images" else "is empty"
         ):
             data.read("folder", root=root)
     (deep / "images" / "a.jpg").write_text("x")
-    with pytest.raises(DataError, match=f"Is it {deep} that you mean"):
+    with pytest.raises(DataError, match=f"Did you mean {deep}"):
         data.read("folder", root=deep / "images")
     base = write_voc(
         tmp_path / "voc", {"train": {"2008_000001": {"cat": 1}}, "val": {"2008_000002": {"cat": 1}}}
     )
-    with pytest.raises(DataError, match=f"Is it {base} that you mean"):
+    with pytest.raises(DataError, match=f"Did you mean {base}"):
         data.read("voc2012", root=base / "JPEGImages")
 
 

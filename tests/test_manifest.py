@@ -89,7 +89,7 @@ BAD_FILES = [
     (HEADER + "a,train,x\n", "line 2: 3 fields instead of 4"),
     (HEADER + "a,train,x,\nb,train,,\na,val,x,\n", "line 4: image a is already in line 2"),
     (HEADER + "a,dev,x,\n", "line 2: unknown split 'dev'"),
-    (HEADER + "a,train,x,\nb,train,cat,\n", "line 3: 'cat' is none of the 2 classes"),
+    (HEADER + "a,train,x,\nb,train,cat,\n", "line 3: 'cat' is not one of the 2 classes"),
     (HEADER + "a,train,x;y,y\n", "line 2: 'y' is both positive and negative"),
     (b"\xff\xfe\x00", "cannot be read"),
 ]

@@ -62,7 +62,9 @@ def test_forms_are_not_mixed(tmp_path, monkeypatch):
         nuswide.read(tmp_path)
     write_nus_arrays(tmp_path, TRAIN, TEST)
     monkeypatch.setitem(nuswide.VARIANTS, "list119k", (6, 2))  # the sizes that name a form, in small
-    with pytest.raises(DataError, match="6 train and 2 test images are the form 'list119k', not 'official'"):
+    with pytest.raises(
+        DataError, match="6 train and 2 test images belong to the form 'list119k', not 'official'"
+    ):
         nuswide.read(tmp_path)
 
 
@@ -74,7 +76,7 @@ def test_wrong_number_of_classes(tmp_path):
     with pytest.raises(DataError, match="has 21 classes, NUS-WIDE has 81"):
         nuswide.read(tmp_path / "b", variant="homepage")
     write_nus_list(tmp_path / "c", [("1.jpg", ["sky", "unicorn"], "train")])
-    with pytest.raises(DataError, match=r"2 classes, of which 1 are none of the 81.*unicorn"):
+    with pytest.raises(DataError, match=r"2 classes, of which 1 are not among the 81.*unicorn"):
         nuswide.read(tmp_path / "c", variant="list119k")
 
 

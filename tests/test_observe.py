@@ -112,10 +112,10 @@ def test_labels_that_contradict_the_truth_are_refused(value, said):
     its = part([[1, 0], [0, 1]], ["a", "b"], np.array([[True, True], [False, True]]))
     observed = np.zeros((2, 2), np.int8)
     observed[1, 0] = 1  # unknown here: nobody can say that it is wrong
-    assert observe.agreeing(observed, its, "xy") is observed
+    assert observe.require_agreement(observed, its, "xy") is observed
     observed[(0, 1) if value == 1 else (1, 1)] = value
     with pytest.raises(DataError, match=f"1 observed label .* image [ab]: class 'y' is {said}"):
-        observe.agreeing(observed, its, "xy")
+        observe.require_agreement(observed, its, "xy")
 
 
 def test_labels_alone_need_no_image(monkeypatch):

@@ -102,7 +102,7 @@ def test_files(tmp_path):
     (tmp_path / "train-annotations-human-imagelabels-boxable.csv").write_text(
         "ImageID,LabelName,Confidence\n"
     )
-    with pytest.raises(DataError, match="2 files are train-annotations-human-imagelabels"):
+    with pytest.raises(DataError, match="2 files match train-annotations-human-imagelabels"):
         openimages.read(tmp_path)
     (tmp_path / "train-annotations-human-imagelabels-boxable.csv").unlink()
     file = tmp_path / "oidv6-train-annotations-human-imagelabels.csv"

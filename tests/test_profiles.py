@@ -92,7 +92,7 @@ def test_profiles_do_not_overwrite_each_other(project):
     [
         ("all: {epoch: 1}", r"fast.yaml: parameter 'epoch' is not declared by any notebook; .* 'epochs'"),
         ("07-trains: {lr: 1}", r"parameter 'lr' is not declared by 07-trains"),
-        ("07-train: {epochs: 1}", r"'07-train' is no notebook; .*07-trains"),
+        ("07-train: {epochs: 1}", r"'07-train' is not a notebook; .*07-trains"),
         ("all: {epochs: many}", r"parameter 'epochs' of 07-trains must be int .*'many'"),
         ("all: {epochs: 1.5}", r"parameter 'epochs' of 07-trains must be int"),
         ("- epochs", r"must map `all` and names of notebooks"),
@@ -109,7 +109,7 @@ def test_a_wrong_profile_stops_everything(project, text, message):
 
 def test_an_unknown_profile_names_those_there_are(project):
     write(project, "")
-    with pytest.raises(NotebookError, match=r"'papre' is no profile; there are: fast, quick"):
+    with pytest.raises(NotebookError, match=r"'papre' is not a profile; known are: fast, quick"):
         profiles.load("papre")
     assert values() == {n: v | {"figures_dir": "figures/fast"} for n, v in values("quick").items()}
 

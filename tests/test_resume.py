@@ -147,7 +147,7 @@ def test_a_finished_training_is_not_trained_again(training, tmp_path, capfd):
     first = training("role", tmp_path)
     again = training("role", tmp_path, (train.Trainer, "step", 1))
     same(first, again)
-    assert "going on after epoch 5" in capfd.readouterr().err
+    assert "resuming after epoch 5" in capfd.readouterr().err
 
 
 def test_a_training_that_stopped_early_is_not_continued(training, tmp_path, monkeypatch):
@@ -293,7 +293,7 @@ def test_a_run_is_resumed_by_asking_for_it_again(tmp_path, monkeypatch, capfd, p
                 run(wanted, root=tmp_path / "a", progress=False)
     found = run(wanted, root=tmp_path / "a", progress=False)
     said = capfd.readouterr().err.splitlines()
-    assert all("role on digits, seed 0" in line and "going on after epoch" in line for line in said)
+    assert all("role on digits, seed 0" in line and "resuming after epoch" in line for line in said)
     whole = run(wanted, root=tmp_path / "b", progress=False)
     assert files(found) == files(whole) and found.path.name == whole.path.name
     assert not list((tmp_path / "a" / "partial").iterdir())

@@ -110,13 +110,13 @@ def test_read(tmp_path):
         ("space: {lr: [1]}\ntrials: 0", "trials"),
         ("space: {params.w.1: [1]}\nexperiment: {params: {w: 3}}", "params.w.1"),
         ("space: {params.w.2: [1]}\nexperiment: {params: {w: [3, 4]}}", "params.w.2"),
-        ("- a\n- b", "no mapping"),
+        ("- a\n- b", "not a mapping"),
         ("a: [", "not YAML"),
         ("name: a/b\nspace: {lr: [1]}", "name"),
     ],
 )
 def test_a_file_that_is_refused(tmp_path, text, message):
-    with pytest.raises(ValueError, match=f"mine.yaml.*{message}|no place.*{message}|{message}"):
+    with pytest.raises(ValueError, match=f"mine.yaml.*{message}|no field.*{message}|{message}"):
         read(write(tmp_path, text))
 
 
@@ -135,17 +135,17 @@ def test_a_file_that_is_refused(tmp_path, text, message):
         ),
         (
             "space: {lr: {low: 1, hihg: 2}}",
-            "lr of the space is {'low': 1, 'hihg': 2}, no range {low, high, log}",
+            "lr of the space is {'low': 1, 'hihg': 2}, not a range {low, high, log}",
         ),
-        ("space: {lr: {low: a, high: 2}}", "lr of the space is {'low': 'a', 'high': 2}, no range"),
-        ("space: {lr: {low: 2, high: 1}}", "lr of the space is {'low': 2, 'high': 1}, no range"),
+        ("space: {lr: {low: a, high: 2}}", "lr of the space is {'low': 'a', 'high': 2}, not a range"),
+        ("space: {lr: {low: 2, high: 1}}", "lr of the space is {'low': 2, 'high': 1}, not a range"),
         ("space: {}", "space is {}: Dictionary should have at least 1 item"),
         ("space: [lr]", "space is ['lr']: Input should be a valid dictionary"),
         ("space: {lr: [1]}\nexperiment: 3", "experiment is 3: Input should be a valid dictionary"),
-        ("space: {lr: [1]}\nexperiment: {seed: 3}", "'seed' is not for a file"),
+        ("space: {lr: [1]}\nexperiment: {seed: 3}", "'seed' does not belong in a file"),
         ("name: a b\nspace: {lr: [1]}", "name is 'a b': String should match pattern"),
         ("a: 1\nb: [", "is not YAML, line 2"),
-        ("", "is no mapping: it must hold"),
+        ("", "is not a mapping: it must hold"),
     ],
 )
 def test_a_wrong_file_is_told_in_one_line_with_place_and_value(tmp_path, text, told):

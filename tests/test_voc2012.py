@@ -84,7 +84,7 @@ def test_faults_in_class_files_are_one_report(tmp_path):
         "cat_train.txt: no row for 1",
         "dog_train.txt, line 6",
         "2010_1 2",
-        "2008_000008 a second time",
+        "2008_000008 is listed twice",
     ):
         assert text in str(error.value)
     (lists / "sofa_val.txt").unlink()

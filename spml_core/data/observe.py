@@ -87,7 +87,10 @@ def draw(
     wanted = {split: parts[split] for split in ("train", "val") if split in parts}
     if isinstance(observe, dict) and "manifest" in observe:
         read = manifest.read(observe["manifest"], classes)
-        return {split: agreeing(read.rows(part.ids, split), part, classes) for split, part in wanted.items()}
+        return {
+            split: require_agreement(read.rows(part.ids, split), part, classes)
+            for split, part in wanted.items()
+        }
     if isinstance(observe, dict) and isinstance(observe.get("weights"), str):
         observe = observe | {"weights": labels.class_weights(parts["train"].full, observe["weights"])}
     return draw_together(lambda part: _draw(observe, part, seed, protocol), wanted)
@@ -124,7 +127,7 @@ def _draw(observe, part: Part, seed: int, protocol: str) -> np.ndarray:
     return labels.biased(part.full, observe["weights"], observe["num_pos"], **images)
 
 
-def agreeing(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.ndarray:
+def require_agreement(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.ndarray:
     """Return `observed` unchanged if these labels, drawn by somebody else, agree with the truth where it is known.
 
     Raises:

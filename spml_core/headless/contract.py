@@ -1,4 +1,4 @@
-"""Notebooks seen from outside: which there are, what they declare, what figures and tables they promise."""
+"""Read notebooks without executing them: which there are, what they declare, what figures and tables they promise."""
 
 import ast
 import json
@@ -16,12 +16,12 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from spml_core import words
 from spml_core.paths import locate
 
-FILES = {"figure": (".pdf", ".png"), "table": (".csv", ".tex")}  # of what is promised
+FILES = {"figure": (".pdf", ".png"), "table": (".csv", ".tex")}  # suffixes of what is promised
 SHOWN_AS = {"figure": "image/png", "table": "text/html"}  # in the output of a notebook's cell
 
 
 class NotebookError(ValueError):
-    """A notebook, a name or a parameter that cannot be run; raised before anything is executed or written."""
+    """A notebook, a name or a parameter is invalid; raised before anything is executed or written."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Parameter:
 
 
 def _validate(adapter: TypeAdapter, value):
-    """Through JSON and strict: a tuple may be a list, but 1.5 or True is no int and 1 no bool."""
+    """Validate strictly, through JSON: a tuple may be a list, but 1.5 and True are not int, and 1 is not bool."""
     plain = json.dumps(value, default=lambda v: v.tolist() if hasattr(v, "tolist") else os.fspath(v))
     return adapter.dump_python(adapter.validate_json(plain, strict=True), mode="json")
 
@@ -71,7 +71,8 @@ class Promise:
     Args:
         kind: "figure" or "table".
         cell: index of the cell that saves it first.
-        source: what of the papers it redraws: ("GR Fig 3a", "GR Fig 3b/3c") of `source="GR Fig 3a; GR Fig 3b/3c"`.
+        source: the papers' figures that it redraws: ("GR Fig 3a", "GR Fig 3b/3c") of `source="GR Fig 3a; GR Fig
+            3b/3c"`.
     """
 
     kind: str
@@ -81,14 +82,14 @@ class Promise:
 
 
 class Notebook:
-    """A notebook file, read once and when it is first asked for; what cannot be read is a `NotebookError`."""
+    """A notebook file, read once, on first access; raises `NotebookError` if it cannot be read."""
 
     def __init__(self, path: str | Path):
         self.path, self.name = Path(path), Path(path).stem
 
     @cached_property
     def node(self):
-        """The notebook as nbformat's node."""
+        """The notebook as a node of nbformat."""
         try:
             return nbformat.read(self.path, as_version=4)
         except Exception as error:  # nbformat and json raise many kinds
@@ -96,7 +97,7 @@ class Notebook:
 
     @property
     def title(self) -> str:
-        """The first heading, "" when there is none."""
+        """The first heading, "" if there is none."""
         return next(headings(self.node.cells), "")
 
     @cached_property
@@ -107,12 +108,12 @@ class Notebook:
         return {parameter.name: parameter for parameter in found}
 
     def check(self, values: Mapping[str, object]) -> None:
-        """Raise `NotebookError` where an `assert` of the parameters cell does not hold for `values`."""
+        """Raise `NotebookError` if an `assert` of the parameters cell does not hold for `values`."""
         for node in (n for n in self._declaration[1] if isinstance(n, ast.Assert)):
             line = compile(ast.Module([node], type_ignores=[]), self.name, "exec", optimize=0)
             try:
                 exec(line, dict(values))
-            except Exception as error:  # an AssertionError, or any kind from the line itself
+            except Exception as error:  # an AssertionError, or any error from the line itself
                 used = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)} & values.keys()
                 got = ", ".join(f"{key} = {values[key]!r}" for key in sorted(used))
                 why = str(error) if isinstance(error, AssertionError) else reason(error)
@@ -188,7 +189,7 @@ def headings(cells: Iterable) -> Iterator[str]:
 
 
 def reason(error: Exception) -> str:
-    """Return one line about any exception, of pydantic's the first complaint."""
+    """Return one line about any exception; for pydantic's, the first error."""
     return (
         error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
     )
@@ -198,7 +199,7 @@ def find(names: Iterable[str] = ()) -> list[Notebook]:
     """Return the notebooks of the project called `names` (number, name, file name or path), or all of them, sorted.
 
     Raises:
-        NotebookError: no notebook, or more than one, goes by a name.
+        NotebookError: a name matches no notebook, or more than one.
     """
     folder = locate("notebooks")
     every = {path.stem: path for path in sorted(folder.glob("*.ipynb"))}
@@ -211,7 +212,7 @@ def find(names: Iterable[str] = ()) -> list[Notebook]:
         if name.endswith(".ipynb") and Path(name).is_file():
             matches = [Path(name).resolve()]
         if len(matches) != 1:
-            problem = "is the start of several notebooks" if matches else "is no notebook"
+            problem = "matches several notebooks" if matches else "is not a notebook"
             choice = [path.stem for path in matches] or words.nearest(stem, every, cutoff=0.4) or list(every)
             raise NotebookError(f"{name!r} {problem}; choose from: {', '.join(choice)}")
         chosen[matches[0].stem] = matches[0]
@@ -221,7 +222,7 @@ def find(names: Iterable[str] = ()) -> list[Notebook]:
 
 
 def read_json(file: Path) -> dict:
-    """Return the content of a JSON file, nothing where there is no file."""
+    """Return the content of a JSON file, {} if there is no file."""
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
@@ -232,7 +233,7 @@ def findings(folder: Path, name: str) -> tuple[dict, list[dict]]:
 
 
 def executed_dir(figures: Path) -> Path:
-    """Return where the executed copies go that belong to a folder of figures: a copy never outlives its figures.
+    """Return the folder of the executed copies for a folder of figures: a copy never outlives its figures.
 
     runs/notebooks for figures/, and a folder "notebooks" inside any other folder of figures.
     """

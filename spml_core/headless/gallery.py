@@ -1,7 +1,7 @@
 """index.html of a folder of figures: every figure and table with its caption, data and notebook, in one static page.
 
-The page opens from disk: no server, no network, nothing but links to the files beside it. This module collects what is
-on it; gallery.html.jinja says how it looks.
+The page opens from disk: no server, no network, nothing but links to the files beside it. This module collects its
+content; gallery.html.jinja defines its layout.
 """
 
 import csv
@@ -27,7 +27,8 @@ FORMATS = ("pdf", "svg", "png", "tex", "csv")
 def write(folder: str | Path) -> Path:
     """Write FOLDER/index.html from the files that notebooks have left there, and return its path.
 
-    A notebook without figures in the folder is left out. The page holds no date: the same figures, the same bytes.
+    A notebook without figures in the folder is left out. The page holds no date, so the same figures give the same
+    bytes.
 
     Raises:
         NotebookError: there are no notebooks, or one cannot be read.
@@ -53,7 +54,7 @@ def write(folder: str | Path) -> Path:
 
 
 def _section(notebook: Notebook, folder: Path) -> dict | None:
-    """One notebook: what it found, and a card for each figure and table; None when there is none of them."""
+    """Return a notebook's section, its findings and a card for each figure and table; None if it has none of these."""
     cards = list(filter(None, (_card(promise, folder) for promise in notebook.promises)))
     if not cards:
         return None
@@ -73,7 +74,7 @@ def _section(notebook: Notebook, folder: Path) -> dict | None:
 
 
 def _card(promise: Promise, folder: Path) -> dict | None:
-    """A figure or table with its preview, None when it is not there."""
+    """Return a figure or table with its preview, None if it does not exist."""
     name = promise.name
     formats = [suffix for suffix in FORMATS if (folder / f"{name}.{suffix}").is_file()]
     if ("png" if promise.kind == "figure" else "csv") not in formats:

@@ -1,4 +1,4 @@
-"""Kernels that execute notebooks: this interpreter, sockets that cannot clash, every message seen."""
+"""Kernels that execute notebooks, with this interpreter and sockets that cannot clash, and show every message."""
 
 import logging
 import tempfile
@@ -13,12 +13,12 @@ from papermill.engines import NBClientEngine
 from spml_core.paths import project_root
 
 # ipykernel puts its inline backend into MPLBACKEND, which each child process of a notebook inherits and may
-# not be able to import; a value from our own environment would even replace it. So only matplotlib is told.
+# not be able to import; a value from our own environment would even replace it. So the backend is only set in matplotlib.
 KERNEL_START = (
     "import os; os.environ.pop('MPLBACKEND', None); "
     "import matplotlib; matplotlib.use('module://matplotlib_inline.backend_inline')"
 )
-START_SECONDS = 120  # a busy machine may need long to start a kernel
+START_SECONDS = 120  # on a busy machine, starting a kernel may take long
 
 
 class _ThisInterpreter(AsyncKernelManager):
@@ -40,7 +40,7 @@ class _Client(PapermillNotebookClient):
 
 
 class Engine(NBClientEngine):
-    """papermill's engine; `run` is told what happens: `manager`, `on_cell`, `on_message`."""
+    """papermill's engine; it reports to `run` by `manager`, `on_cell` and `on_message`."""
 
     @classmethod
     def execute_managed_notebook(cls, nb_man, kernel_name, *, run, **_):

@@ -1,4 +1,4 @@
-"""What is to be executed: notebooks with their values, and whether their last success still stands."""
+"""Plan what to execute: notebooks with their values, and whether their last success is up to date."""
 
 import hashlib
 import json
@@ -13,13 +13,13 @@ PACKAGE = Path(__file__).parents[1]
 
 
 class Planned:
-    """A notebook with the values it would run with, the files it would write, and the state of those there are."""
+    """A notebook with the values it would run with, the files it would write, and the state of existing ones."""
 
     def __init__(self, notebook: Notebook, values: dict, code: str):
         self.notebook, self.name, self.values, self.code = notebook, notebook.name, values, code
         self.folder = locate(values.get("figures_dir", "figures"))
         self.output = executed_dir(self.folder) / f"{self.name}.ipynb"  # the executed copy
-        self.stamp = self.output.with_suffix(".json")  # what the last success was made of
+        self.stamp = self.output.with_suffix(".json")  # what the last success was computed from
 
     @property
     def promised(self) -> list[Path]:
@@ -37,7 +37,7 @@ class Planned:
 
     @property
     def last_seconds(self) -> float | None:
-        """How long the last success took."""
+        """The duration of the last success."""
         return read_json(self.stamp).get("seconds")
 
     def _made_of(self) -> dict:
@@ -54,14 +54,14 @@ class Planned:
         }
 
     def succeeded(self, seconds: float) -> None:
-        """Note what a success was made of."""
+        """Record what a success was computed from."""
         write_whole(self.stamp, as_json(self._made_of() | {"seconds": round(seconds, 1)}))
 
 
 class Result:
-    """What became of a notebook: `status` is "done", "up to date" or "failed" (then `error` says why).
+    """The outcome of a notebook: `status` is "done", "up to date" or "failed" (then `error` says why).
 
-    `numbers` and `claims` are those that the notebook has left: the first number is its headline, and a claim is a
+    `numbers` and `claims` are those that the notebook has written: the first number is its headline, and a claim is a
     mapping with the fields of `figures.Claim`.
     """
 
@@ -76,7 +76,7 @@ def plan(
 ) -> list[Planned]:
     """Return the notebooks with the values they would run with; nothing is executed.
 
-    Args: as of `runner.run_notebooks`.
+    Args: as in `runner.run_notebooks`.
     """
     notebooks = find(names)
     values = profiles.resolve(notebooks, parameters or {}, profiles.load(profile))
@@ -91,5 +91,5 @@ def _digest(content: bytes) -> str:
 
 
 def as_json(content) -> str:
-    """Return JSON as the files beside figures have it."""
+    """Return JSON in the form of the files beside figures."""
     return json.dumps(content, indent=2) + "\n"

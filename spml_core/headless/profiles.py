@@ -1,14 +1,14 @@
-"""The values of notebooks' parameters: defaults, profiles, what a command gives; and whether they can be.
+"""The values of notebooks' parameters, from defaults, profiles and the command; and whether they are valid.
 
 Parameters that notebooks share have the same name and type everywhere (tests/test_profiles.py lists them); a notebook
-declares those it uses, with its quick run as default, and a profile (`load`) sets them for all. In a notebook that
-trains:
+declares those it uses, with the values of its quick run as defaults, and a profile (`load`) sets them for all. In a
+notebook that trains:
 
     use(venue, formats)
     fields = {"dataset": dataset, "root": root, "data": data, "epochs": epochs, "backbone": backbone} | training
     Experiment(**fields, method=method, params=params.get(method, {}), seed=seed)
 
-What a value of the right type may be besides, a notebook says by `assert` in its parameters cell.
+Any further condition on a value is an `assert` in the notebook's parameters cell.
 """
 
 import json
@@ -26,7 +26,7 @@ def load(name: str) -> dict[str, dict]:
     """Return notebook -> parameter -> value, from NAME.yaml beside the notebooks; "quick" has no file and sets nothing.
 
     The file maps `all` to parameters of every notebook that declares them, and notebooks' names to their own. Unless
-    it says otherwise, the figures go to figures/NAME, so that no other profile's are overwritten.
+    it sets another folder, figures go to figures/NAME, so that those of other profiles are not overwritten.
 
     Raises:
         NotebookError: there is no such profile, or it names a notebook or a parameter that does not exist.
@@ -37,7 +37,7 @@ def load(name: str) -> dict[str, dict]:
     file = folder / f"{name}.yaml"
     if file not in (there := sorted(folder.glob("*.yaml"))):
         known = ", ".join(sorted({QUICK, *(path.stem for path in there)}))
-        raise NotebookError(f"{name!r} is no profile; there are: {known} (each a file in {folder})")
+        raise NotebookError(f"{name!r} is not a profile; known are: {known} (each a file in {folder})")
     try:
         content = words.read_yaml(file) or {}
     except ValueError as error:
@@ -50,7 +50,7 @@ def load(name: str) -> dict[str, dict]:
     for key in own:
         if key not in declares:
             near = words.nearest(str(key), declares, cutoff=0.4) or list(declares)
-            raise NotebookError(f"{file}: {key!r} is no notebook; choose from: all, {', '.join(near)}")
+            raise NotebookError(f"{file}: {key!r} is not a notebook; choose from: all, {', '.join(near)}")
         _check_declared(own[key], declares[key], key, f"{file}: ")
     _check_declared(every, {key for its in declares.values() for key in its}, "any notebook", f"{file}: ")
     every = {"figures_dir": f"figures/{name}"} | every
@@ -61,7 +61,7 @@ def load(name: str) -> dict[str, dict]:
 
 
 def _check_declared(names: Iterable[str], known: Iterable[str], by: str, start: str = "") -> None:
-    """Raise `NotebookError` if one of `names` is not declared, with the name that is meant."""
+    """Raise `NotebookError` if one of `names` is not declared, with the name that is probably meant."""
     for name in names:
         if name not in known:
             hint = words.did_you_mean(name, known, 1, 0.4)
@@ -74,15 +74,15 @@ def _check_declared(names: Iterable[str], known: Iterable[str], by: str, start: 
 def resolve(
     notebooks: Iterable[Notebook], given: Mapping[str, object], profile: Mapping[str, dict]
 ) -> dict[str, dict]:
-    """Return notebook -> parameter -> value, from the defaults, the profile and what was given; the last one counts.
+    """Return notebook -> parameter -> value, from the defaults, the profile and the given values; later ones override.
 
-    Each notebook takes of what is given the parameters that it declares. Where a profile or a command chooses another
-    data set than digits, what was meant for digits does not count: `data`, `training` and `backbones` are then those of
-    the data set itself. Where a command chooses methods, but no `params`, the default params of methods left out do not
-    count.
+    Each notebook takes those of the given parameters that it declares. If a profile or a command chooses another data
+    set than digits, the defaults for digits do not apply: `data`, `training` and `backbones` are then those of the
+    data set itself. If a command chooses methods but no `params`, the default params of the other methods do not
+    apply.
 
     Raises:
-        NotebookError: a parameter that none of the notebooks declares, or a value of another type.
+        NotebookError: a parameter that no notebook declares, or a value of the wrong type.
     """
     declares = {notebook.name: notebook.parameters for notebook in notebooks}
     _check_declared(given, {key for its in declares.values() for key in its}, ", ".join(declares))
@@ -112,7 +112,7 @@ def _coerced(parameter: Parameter, value, notebook: str):
 
 
 def _of_data_set(name: str) -> dict:
-    """Return values of the parameters whose defaults suit digits alone; `check` refuses an unknown data set."""
+    """Return values of the parameters whose defaults suit only digits; `check` refuses an unknown data set."""
     from spml_core.runs import DEFAULTS
 
     own = {"data": {}, "training": {}}
@@ -120,11 +120,11 @@ def _of_data_set(name: str) -> dict:
 
 
 def check(notebook: Notebook, values: Mapping[str, object]) -> None:
-    """Ask the notebook, data sets, methods and venues whether `values` can be, so that no kernel starts in vain.
+    """Check `values` against the notebook, data sets, methods and venues, before a kernel starts in vain.
 
     Raises:
-        NotebookError: what the notebook asserts does not hold, an unknown name, a missing folder, or what
-            `Experiment` refuses; these are not asked about defaults.
+        NotebookError: an assertion of the notebook does not hold, an unknown name, a missing folder, or values that
+            `Experiment` refuses; defaults are not checked against these.
     """
     notebook.check(values)
     if values == {name: parameter.default for name, parameter in notebook.parameters.items()}:

@@ -1,7 +1,8 @@
-"""Running notebooks without a screen: papermill executes, this module adds what it leaves open.
+"""Run notebooks headless: papermill executes them, and this module adds what papermill lacks.
 
-Errors that a widget swallows, promised figures that are missing, kernels that die, skipping what is up to date. Two
-notebooks that want the same training run need no order: the run's lock lets one train and the other wait for it.
+It handles errors that a widget swallows, missing figures that were promised, and kernels that die, and skips what is
+up to date. Notebooks that need the same training run may start in any order: the run's lock lets one train while the
+other waits.
 """
 
 import json
@@ -28,9 +29,9 @@ from spml_core.headless.planning import Planned, Result, as_json, plan
 from spml_core.paths import locate, write_whole
 
 STOP_SECONDS = 5  # an interrupted kernel has this long to end by itself
-SILENT_SECONDS = 60  # between the lines that say where a notebook is
+SILENT_SECONDS = 60  # between the lines that report a notebook's progress
 TRACEBACK_LINES = 12
-INJECTED = "injected-parameters"  # tag of the cell that papermill puts behind the parameters
+INJECTED = "injected-parameters"  # tag of the cell that papermill inserts after the parameters
 
 
 def run_notebooks(
@@ -40,13 +41,13 @@ def run_notebooks(
     force: bool = False,
     profile: str = profiles.QUICK,
 ) -> list[Result]:
-    """Run notebooks without a screen, `jobs` at a time, go on when one fails, and write the gallery of their figures.
+    """Run notebooks headless, `jobs` at a time, continue if one fails, and write the gallery of their figures.
 
     Args:
         names: numbers, names or paths of notebooks; none means all.
-        parameters: values by name, see `Parameter.coerce`; they go before those of the profile. Each notebook takes
+        parameters: values by name, see `Parameter.coerce`; they override those of the profile. Each notebook takes
             those that it declares.
-        force: execute what is up to date, too.
+        force: also execute what is up to date.
         profile: see `profiles.load`.
 
     Raises:
@@ -92,7 +93,7 @@ def _execute(planned: list[Planned], jobs: int) -> list[Result]:
 
 
 class Execution:
-    """One execution of a notebook: its kernel, its progress and its errors; `kernels.Engine` tells it what happens."""
+    """One execution of a notebook: its kernel, its progress and its errors, as `kernels.Engine` reports them."""
 
     def __init__(self, planned: Planned):
         self.planned, self.name = planned, planned.name
@@ -101,7 +102,7 @@ class Execution:
         self.errors: list[str] = []
 
     def run(self) -> Result:
-        """Execute the notebook and check what it promises; an error is part of the result."""
+        """Execute the notebook and check its promises; an error is part of the result."""
         shown = " ".join(f"{key}={json.dumps(value)}" for key, value in self.planned.values.items())
         tqdm.write(f"{self.name}: started, {shown or 'no parameters'}")
         self.begin = self.last_line = time.time()
@@ -114,7 +115,7 @@ class Execution:
         return result
 
     def _failure_of_attempt(self) -> str:
-        """Execute and check; the text of the failure, "" for none."""
+        """Execute and check; return the text of the failure, "" if there is none."""
         try:
             before = _marks(self.planned.promised)
             self.planned.stamp.unlink(missing_ok=True)
@@ -134,7 +135,7 @@ class Execution:
 
     def _papermill(self):
         papermill_engines.register("spml", kernels.Engine)
-        logging.getLogger("papermill").setLevel(logging.CRITICAL)  # failures are told once, in the end
+        logging.getLogger("papermill").setLevel(logging.CRITICAL)  # failures are reported once, at the end
         output = self.planned.output
         output.parent.mkdir(parents=True, exist_ok=True)
         return papermill.execute_notebook(
@@ -149,7 +150,7 @@ class Execution:
         )
 
     def _broken_promise(self, executed, before: dict[Path, int]) -> str:
-        """Which figure or table was not written or not shown, "" for none."""
+        """Return which figure or table was not written or not shown, "" if none."""
         after = _marks(self.planned.promised)
         unwritten = [
             str(file) for file in self.planned.promised if after.get(file) in (None, before.get(file))
@@ -171,7 +172,7 @@ class Execution:
         self.heading = [self.heading, *headings([cell])][-1]
 
     def on_message(self, kind: str, content: dict):
-        """Note each error a kernel reports, also those that a widget catches, shows and clears."""
+        """Record each error that a kernel reports, including those that a widget catches, shows and clears."""
         if "raises-exception" in self.cell.metadata.tags:
             return
         ended = content.get("ename") == "SystemExit" and content["evalue"] in ("", "0")
@@ -182,7 +183,7 @@ class Execution:
             self.errors.append(self._failure("traceback on stderr", lines[-1], lines))
 
     def show_progress(self):
-        """Write a line a minute: where the notebook is, and how many runs it or another has trained since its start."""
+        """Write a line per minute: where the notebook is, and how many runs were trained since its start."""
         if (now := time.time()) - self.last_line < SILENT_SECONDS:
             return
         self.last_line = now
@@ -196,7 +197,7 @@ class Execution:
 
     @property
     def _process(self):
-        """The kernel's process, None before there is one."""
+        """The kernel's process, None before it starts."""
         return getattr(getattr(self.manager, "provisioner", None), "process", None)
 
     def send(self, number: int):
@@ -222,5 +223,5 @@ class Execution:
 
 
 def _marks(files: Iterable[Path]) -> dict[Path, int]:
-    """Return for each file that exists what changes whenever it is written."""
+    """Return for each existing file a mark that changes whenever it is written."""
     return {file: file.stat().st_mtime_ns for file in files if file.is_file()}

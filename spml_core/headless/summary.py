@@ -18,9 +18,9 @@ DIFFERENCES = {  # columns, and the claims of notebook 03 whose evidence is show
 
 
 def read(folder: str | Path) -> dict:
-    """Return what the notebooks left in a folder of figures, in plain JSON types.
+    """Return what the notebooks wrote to a folder of figures, in plain JSON types.
 
-    Its data set, for each notebook the headline number and the verdicts on its claims, and GR's paired differences.
+    This is the data set, each notebook's headline number and verdicts on its claims, and GR's paired differences.
 
     Raises:
         NotebookError: no notebook has left its numbers there.
@@ -90,14 +90,14 @@ def _answer(found: dict | None) -> str:
 
 
 def rounded(value) -> str:
-    """Return a headline number with the two digits that seeds leave alone; counts and texts as they are."""
+    """Return a headline number rounded to two digits, since more depend on the seeds; counts and texts as they are."""
     if not isinstance(value, float):
         return str(value)
     return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
 
 
 def papers(notebook: Notebook) -> str:
-    """Return what of the papers a notebook's figures and tables redraw, "GR Fig 1, Table 1; Hill Fig 3, Fig 4"."""
+    """Return the papers' figures and tables that a notebook redraws, "GR Fig 1, Table 1; Hill Fig 3, Fig 4"."""
     places: dict[str, list[str]] = {}
     for source in dict.fromkeys(source for promise in notebook.promises for source in promise.source):
         paper, _, place = source.partition(" ")

@@ -40,7 +40,7 @@ class RunFailures(WorkLost):
         kept = ", the others are finished and kept" if self.runs else ""
         lines = [f"{len(self.exceptions)} of {total} experiments failed{kept}:"]
         for experiment, error in zip(self.experiments, self.exceptions, strict=True):
-            lines.append(f"  {_said(experiment)}: {type(error).__name__}: {_reason(error)}")
+            lines.append(f"  {_describe(experiment)}: {type(error).__name__}: {_reason(error)}")
         if any(self.logs.glob("*.txt")):
             lines.append(f"Tracebacks: {self.logs}.")
         lines.append("Once the cause is fixed, start the same again: finished runs are loaded.")
@@ -129,7 +129,7 @@ def _result(call: Callable):
         return error
 
 
-def _said(experiment) -> str:
+def _describe(experiment) -> str:
     """Return an experiment in a few words: what differs from the default one."""
     plain, always = vars(type(experiment)()), ("dataset", "method", "seed", "root", "data")
     changed = [f"{k}={v}" for k, v in vars(experiment).items() if k not in always and v != plain[k]]

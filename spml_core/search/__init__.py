@@ -4,4 +4,4 @@ from spml_core import extra
 
 with extra("notebooks"):
     from spml_core.search.space import Space, read
-    from spml_core.search.study import Found, search
+    from spml_core.search.study import SearchResult, search

@@ -41,7 +41,7 @@ POLL = 5  # seconds between checks of what other machines still do
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The result of a search.
 
     Attributes:
@@ -69,7 +69,7 @@ def search(
     *,
     storage: str | None = None,
     progress: bool = True,
-) -> Found:
+) -> SearchResult:
     """Run the trials that are missing, choose the best by validation mAP, and train it with `test_seeds` seeds.
 
     A trial that was running when the search was killed is repeated. Data are loaded, and frozen features computed,
@@ -132,7 +132,7 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
                 ) from lost[0]
 
 
-def _finish(study, space: Space, executor, root: Path, progress: bool) -> Found:
+def _finish(study, space: Space, executor, root: Path, progress: bool) -> SearchResult:
     counts = _counts(study)
     if not counts["complete"]:
         reasons = {trial.user_attrs["error"]: None for trial in study.trials if "error" in trial.user_attrs}
@@ -148,7 +148,7 @@ def _finish(study, space: Space, executor, root: Path, progress: bool) -> Found:
     write_preset(preset, fields, f"Chosen by the search {space.name!r} among {said}.")
     trials = _trials(study, space)
     trials.to_csv(root / "search" / f"{space.name}.trials.csv", index=False)
-    return Found(space, chosen, best.value, runs, counts, preset, trials)
+    return SearchResult(space, chosen, best.value, runs, counts, preset, trials)
 
 
 def _trials(study, space: Space) -> pd.DataFrame:

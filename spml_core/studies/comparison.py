@@ -1,4 +1,4 @@
-"""Methods side by side: the numbers of the papers' result tables, and the printed ones beside them.
+"""Compare methods: our numbers in the form of the papers' result tables, with the printed ones beside them.
 
 found = sweep({m: (m, {}) for m in comparison.names()}, seeds=[0, 1, 2])
 numbers = measured(found)                    # one row per method and seed: mAP, CP, CR, CF1, OP, OR, OF1
@@ -23,8 +23,8 @@ from spml_core.runs import Run
 from spml_core.studies.sweep import over_seeds, pairs, printed_rows
 
 PUBLISHED = "data/published_results.csv"
-# Rows of "GR Table 2" by another name than ours: its SPLC is Focal margin + SPLC; on VOC and COCO the cells of its ROLE
-# are those of ROLE + LinearInit.
+# Rows of "GR Table 2" whose names differ from ours: its SPLC is Focal margin + SPLC; on VOC and COCO the cells of its
+# ROLE are those of ROLE + LinearInit.
 RENAMED = {("gr_table2", "splc"): "fm_splc", ("gr_table2", "role_li"): "role"}
 # And rows of methods that are not registered.
 OTHERS = {"role_li": "ROLE + LinearInit"}
@@ -47,12 +47,12 @@ def names() -> list[str]:
 
 
 def is_oracle(method: str) -> bool:
-    """Return whether a method sees more than one label of an image, so that it is no rival of the others."""
+    """Return whether a method sees more than one label of an image, so that it does not compete with the others."""
     return method in registered() and get(method).observes != Method.observes
 
 
 def label(method: str) -> str:
-    """Return how tables call a method, one of another paper included."""
+    """Return a method's name in tables, also for the methods of `OTHERS`."""
     return OTHERS.get(method, palette.label(method))
 
 
@@ -60,7 +60,7 @@ def cells(numbers: pd.DataFrame) -> pd.DataFrame:
     """Return "96.3 ± 0.7" for each setting and column; "--" where a seed has no value.
 
     Args:
-        numbers: of `measured` or `class_ap`.
+        numbers: from `measured` or `class_ap`.
     """
     return pd.DataFrame(
         {name: over_seeds(values.unstack("seed", sort=False)) for name, values in numbers.items()}
@@ -68,19 +68,19 @@ def cells(numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def published(source: str, columns: str = "dataset", value: str = "text", **where) -> pd.DataFrame:
-    """Return a paper's table: one row per method by our names, in the paper's order, and one column per data set.
+    """Return a paper's table: one row per method under our names, in the paper's order, and one column per data set.
 
-    Rows of methods that are not registered stay, under the paper's name (`OTHERS`); data sets have their `SHORT`
-    names. The known slips of the tables are in data/README.md.
+    Methods that are not registered keep the paper's name (`OTHERS`); data sets have their `SHORT` names. Known
+    misprints of the tables are listed in data/README.md.
 
     Args:
         source: "GR Table 2", "EM Table 1", "LASD Table 2", "Hill Table III", "Hill Table X" to "Hill Table XV".
         columns: "dataset", "metric" or "labels".
-        value: "mean", a number; or "text", "89.8 ± 0.1" as far as a spread is printed.
+        value: "mean", a number; or "text", such as "89.8 ± 0.1" if a spread is printed.
         where: columns of the file and the value, or list of values, that they must have, e.g. metric="mAP".
 
     Raises:
-        ValueError: nothing is printed there.
+        ValueError: there is no such row.
     """
     rows = printed_rows(PUBLISHED, source.lower().replace(" table ", "_table"), where)
     rows = rows.assign(method=[_ours(*row) for row in rows[["source", "loss", "labels"]].to_numpy()])
@@ -100,12 +100,12 @@ def _ours(source: str, loss: str, labels: str) -> str:
 
 
 def beside(ours: pd.DataFrame, printed: pd.DataFrame, also: Iterable[str] = ()) -> pd.DataFrame:
-    """Return the texts of our cells and of printed ones in one table: one row per method, in the paper's order.
+    """Return our cells and the printed ones in one table: one row per method, in the paper's order.
 
     Args:
-        ours: of `cells`, one row per method.
-        printed: of `published`; columns of the same names as ours are told apart by `add_prefix` before.
-        also: methods of ours below them, which the paper does not print.
+        ours: from `cells`, one row per method.
+        printed: from `published`; columns with the same names as ours need `add_prefix` first.
+        also: further methods of ours, which the paper does not print; they follow below.
     """
     order = list(dict.fromkeys([*printed.index, *(m for m in also if m in ours.index)]))
     return ours.reindex(order).join(printed.reindex(order)).fillna("--")
@@ -115,12 +115,12 @@ def report(blocks: Mapping[str, pd.DataFrame], of: str = "labels") -> tuple[pd.D
     """Stack tables of the same columns, for `save_table`.
 
     Args:
-        blocks: name -> texts, one row per method, as of `beside` or `cells`. A single block goes without its name.
+        blocks: name -> texts, one row per method, as from `beside` or `cells`. The name of a single block is left out.
         of: heading of the names.
 
     Returns:
-        The table with the methods by their labels; and booleans in its shape, true at the highest mean of each column
-        of a block among the methods that see one positive.
+        The table, with the methods' labels; and booleans of the same shape that mark, in each column of a block, the
+        highest mean among the methods that see one positive.
     """
     tables, highest = [], []
     for name, texts in blocks.items():
@@ -144,9 +144,9 @@ def agreement(ours: pd.DataFrame, printed: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per data set of which both have 3 methods or more: methods (how many), spearman (of the means over our
-        seeds), lowest and highest (of single seeds), p_value (of no relation, by permutation, since the usual
-        approximation is far too small for few methods), and with_first: how the paper's own first column ranks the
-        same methods, the most that can be asked for. NaN where all values of a side are equal.
+        seeds), lowest and highest (of single seeds), p_value (for no relation, by permutation, since the usual
+        approximation is far too small for few methods), and with_first: the correlation with the paper's own first
+        column, the most that can be expected. NaN if all values of one side are equal.
     """
     rows = []
     for dataset, column in printed.items():
@@ -180,7 +180,7 @@ def _permuted(ranks: pd.Series, others: pd.Series) -> float:
 
 
 def _both(ours: pd.DataFrame, printed: pd.Series) -> list[str]:
-    """Methods with one positive an image that have a number here, for each seed, and in print."""
+    """Return the methods with one positive per image that have a number in print and, for each seed, here."""
     here = ours.dropna().index
     return [method for method in printed.dropna().index if method in here and not is_oracle(method)]
 
@@ -215,10 +215,11 @@ def labels_left(found: Mapping[tuple, Iterable[Run]]) -> pd.Series:
 
 
 def paired_differences(table: pd.DataFrame, first: str, others: Iterable[str]) -> pd.DataFrame:
-    """Return what a method is above others, over the seeds: one row per other method, with Student's 95 % interval.
+    """Return how far a method is above others, paired by seed: one row per other method, with a 95 % interval
+    (Student).
 
     Args:
-        table: of `scores`.
+        table: from `scores`.
 
     Returns:
         difference (its name), mean, low, high (`Interval.of_mean`; NaN for a single seed), and one column "seed N" per
@@ -234,7 +235,7 @@ def paired_differences(table: pd.DataFrame, first: str, others: Iterable[str]) -
 
 
 def ordered(text: str, table: pd.DataFrame, better: Iterable[tuple], source: str = "") -> list[Claim]:
-    """Return a list with the claim of `sweep.pairs`, of the pairs whose settings are both there, or an empty one.
+    """Return a list with the claim of `sweep.pairs` for pairs whose settings are both in the table; empty if none are.
 
     Args:
         table: one row per setting, one column per seed.

@@ -1,4 +1,4 @@
-"""From epoch to epoch: a measure of many runs in one table, and its line over the seeds."""
+"""Measures of runs after every epoch, in one table, and their curves over the seeds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def every_epoch(
     *,
     only_last: bool = False,
 ) -> pd.DataFrame:
-    """Return the columns setting, seed, epoch and those of `measure(labels)`: one row, or a table with several.
+    """Return a table with the columns setting, seed, epoch, and those of the row or table `measure(labels)`.
 
     Args:
-        found: setting -> its runs, as of `sweep`.
-        measure: of the validation labels after an epoch (`Run.labels`). All epochs that a run kept are measured, from
-            0 = before training.
-        only_last: measure the last epoch alone.
+        found: setting -> its runs, as from `sweep`.
+        measure: function of the validation labels after an epoch (`Run.labels`). All epochs that a run kept are
+            measured, from 0 = before training.
+        only_last: measure only the last epoch.
     """
     tables = []
     for setting, runs in found.items():
@@ -73,7 +73,7 @@ def class_means(wide: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def band(ax, table: pd.DataFrame, **look) -> None:
-    """Draw a table with one column per seed: the mean, in a band from the lowest to the highest, against the index."""
+    """Plot a table with one column per seed against its index: the mean, in a band from the lowest to the highest."""
     (line,) = ax.plot(table.mean(axis=1), **{"ms": 2.5} | look)
     low, high = table.min(axis=1), table.max(axis=1)
     ax.fill_between(table.index, low, high, color=line.get_color(), alpha=0.2, lw=0)

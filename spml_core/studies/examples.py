@@ -25,16 +25,16 @@ KINDS = {
     "negative": {"label": "negative", "fc": "0.75", "ec": "0.75"},
 }
 WRONG = "#D55E00"
-ABREAST = 6  # methods beside each other
+ABREAST = 6  # methods side by side
 
 
 def choose(full, observed=None, *, num_images: int, seed: int = 0) -> np.ndarray:
-    """Rows to show, by a rule that has seen no prediction: the first of a random order of the images that qualify.
+    """Return the rows to show, chosen without looking at predictions: the first qualifying images in a random order.
 
     Args:
         full: (N, C) truth in {1, 0}.
         observed: (N, C) in {1, 0, -1}: an image qualifies if a positive is missing. None: if it has two positives.
-        num_images: how many; fewer if fewer qualify. More of them begin with the same ones.
+        num_images: how many; fewer if fewer qualify. A larger number begins with the same images.
 
     Raises:
         ValueError: no image qualifies.
@@ -49,7 +49,7 @@ def choose(full, observed=None, *, num_images: int, seed: int = 0) -> np.ndarray
 
 
 def predict(run: Run, dataset: Dataset, split: str, rows: Sequence[int]) -> np.ndarray:
-    """Probabilities (n, C) of the best epoch's model for some images; a run keeps those of val and test only."""
+    """Return probabilities (n, C) of the best epoch's model for some images; a run keeps only those of val and test."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     config, classes = run.config, len(dataset.classes)
     inputs = dataset.parts["train"].inputs
@@ -60,9 +60,9 @@ def predict(run: Run, dataset: Dataset, split: str, rows: Sequence[int]) -> np.n
 
 
 def summary(probs, full, observed, known=None) -> dict[str, float]:
-    """Return of missing positives the `mean` probability and the shares `found` (above 0.5) and `first`.
+    """Return the `mean` probability of missing positives, and the shares `found` (above 0.5) and `first`.
 
-    `first` are those above all negatives of their image; equal scores do not count as above.
+    `first` are those above all negatives of their image; ties do not count.
 
     Args:
         probs, full, observed: (n, C).
@@ -86,18 +86,18 @@ def table(
     labels: int = 6,
     threshold: float = 0.5,
 ) -> pd.DataFrame:
-    """The bars of some images: all true labels and those negatives that the models, on average, find likeliest.
+    """Return the bars of some images: all true labels, and the negatives that models find most likely on average.
 
     Args:
         probs: (n, C) by method.
         full, observed: (n, C); without `observed` nothing is annotated.
         known: (n, C) bool, where the truth is known; the rest gets no bar. None = everywhere.
         images: n names.
-        labels: bars an image, more if it has more true labels.
+        labels: bars per image, more if it has more true labels.
 
     Returns:
-        A row a bar: image, method, class, kind (annotated, missing, positive or negative), prob, right (whether p is
-        on the right side of `threshold`). Labels of an image are in the order in which they are drawn.
+        One row per bar: image, method, class, kind (annotated, missing, positive or negative), prob, right (whether p
+            is on the right side of `threshold`). Labels of an image are in the order in which they are drawn.
     """
     full, mean = np.asarray(full), np.mean(list(probs.values()), axis=0)
     annotated = np.zeros(full.shape, bool) if observed is None else np.asarray(observed) == 1
@@ -116,12 +116,12 @@ def table(
 
 
 def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray]) -> Figure:
-    """A row an image: the picture, then for each method a bar a label; a cross marks what is wrong.
+    """Draw one row per image: the picture, then for each method one bar per label; a cross marks what is wrong.
 
-    More than six methods go into several blocks of rows below each other.
+    More than six methods are split into several blocks of rows.
 
     Args:
-        bars: of `table`.
+        bars: from `table`.
         pictures: (height, width) or (height, width, 3) uint8, in the order of the images.
     """
     methods = list(dict.fromkeys(bars["method"]))
@@ -139,7 +139,7 @@ def draw(bars: pd.DataFrame, pictures: Sequence[np.ndarray]) -> Figure:
 
 
 def legend(kinds: Sequence[str]) -> list:
-    """Handles that explain the bars of these kinds, and the cross."""
+    """Return legend handles for the bars of these kinds, and for the cross."""
     handles = [Patch(**KINDS[kind]) for kind in kinds]
     return [*handles, Line2D([], [], ls="", marker="x", color=WRONG, ms=3.5, mew=1.2, label="wrong side")]
 
@@ -151,11 +151,11 @@ def draw_rows(
     threshold=0.5,
     room: int | None = None,
 ) -> None:
-    """Draw each image of `draw` into a row of axes, whatever they show; axes that are left become empty.
+    """Draw each image as in `draw` into a row of axes, replacing what they show; axes that are left become empty.
 
     Args:
         axes: (images or more, 1 + methods or more).
-        room: bars that each axis has place for; None = those of its image.
+        room: bars for which each axis has room; None = those of its image.
     """
     images = list(dict.fromkeys(bars["image"]))
     for ax in axes.flat:

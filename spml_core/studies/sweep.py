@@ -1,4 +1,4 @@
-"""Named settings of methods, each trained once with every seed: what ablations and parameter studies are made of.
+"""Named settings of methods, each trained with every seed: the basis of ablations and parameter studies.
 
 settings = {"GR": ("gr", {}), "without v": ("gr", {"sigma": 1e6})}
 found = sweep(settings, seeds=[0, 1, 2], runs_dir="runs", dataset="digits", epochs=6)
@@ -29,16 +29,16 @@ PUBLISHED = "data/published_ablations.csv"
 def sweep(
     settings: Mapping[Hashable, tuple], seeds: Iterable[int], runs_dir: str | Path = "runs", **fields
 ) -> dict[Hashable, list[Run]]:
-    """Train each setting with every seed, or load what is there.
+    """Train each setting with every seed, or load its finished runs.
 
     Args:
         settings: name -> (method, params), or (method, params, further fields of `Experiment`) where a setting
             differs in more than its method, e.g. in its backbone. A name may be a tuple such as (b, tau).
-        runs_dir: folder of all runs, as `root` of `run_all`.
-        fields: what all settings share, by the names of `Experiment`, `root` of the data set among them.
+        runs_dir: folder of all runs, the `root` of `run_all`.
+        fields: fields of `Experiment` that all settings share, including the data set's `root`.
 
     Returns:
-        name -> its runs, in the order of the seeds. Settings that come to the same experiment share its run.
+        name -> its runs, in the order of the seeds. Settings that resolve to the same experiment share its run.
 
     Raises:
         ValueError: as `Experiment.resolved`, before any training.
@@ -68,8 +68,8 @@ def measured(found: Mapping[Hashable, Iterable[Run]], names: Iterable[str] = MET
     where nothing is predicted.
 
     Args:
-        found: setting -> its runs, one per seed, as of `sweep`.
-        names: "mAP", one of the F1 family, or "val mAP", which is of validation in any case.
+        found: setting -> its runs, one per seed, as from `sweep`.
+        names: "mAP", one of the F1 family, or "val mAP", which is always that of validation.
     """
     names = list(names)
     return _by_setting_and_seed(found, lambda run: _measures(run, names))
@@ -135,7 +135,7 @@ def gains(table: pd.DataFrame, over: Mapping[Hashable, Hashable]) -> pd.Series:
     """Return "+3.1 [1.2, 5.0]" for each row: its mean gain over another row and Student's 95 % interval over the seeds.
 
     Args:
-        table: of `scores`.
+        table: from `scores`.
         over: name of a row -> the row that its gain is taken over; rows without one are "--".
     """
     texts = dict.fromkeys(table.index, "--")
@@ -154,10 +154,10 @@ def ablation_table(
     """Return an ablation beside the one a paper prints, for `save_table`, and the highest cell of each column.
 
     Args:
-        source: a table of `printed_ablation`, whose rows are called like the settings.
+        source: a table of `printed_ablation`, whose rows have the names of the settings.
         printed: heading of a column -> which rows of the source, e.g. {"VOC": {"dataset": "voc2012"}}.
         names: metrics of `measured`; each is printed under the headings of `printed` as well.
-        over: as of `gains`: adds their column, of the first metric.
+        over: as in `gains`; adds a column with the gains of the first metric.
     """
     names, columns, means = list(names), {}, {}
     for name in names:
@@ -181,7 +181,7 @@ def pairs(
     """Return the claim that in each pair the first setting is better, judged by the differences over the seeds.
 
     Args:
-        table: of `scores`.
+        table: from `scores`.
         better: (higher, lower) names of settings.
     """
     of = table.index.name
@@ -198,7 +198,7 @@ def above(text: str, table: pd.DataFrame, baseline: pd.Series, source: str = "")
     """Return the claim that every setting is above a baseline, judged by the differences over the seeds.
 
     Args:
-        table: of `scores`.
+        table: from `scores`.
         baseline: a row of `scores`.
     """
     gains = {_named(name, table.index.name): row.tolist() for name, row in (table - baseline).iterrows()}
@@ -206,7 +206,7 @@ def above(text: str, table: pd.DataFrame, baseline: pd.Series, source: str = "")
 
 
 def _named(name, of: str | None = None) -> str:
-    """Return how evidence calls a row; a number goes with the name of the index, if it has one."""
+    """Return a row's name in evidence; a number is preceded by the name of the index, if it has one."""
     if isinstance(name, tuple):
         return f"({', '.join(map(_named, name))})"
     if isinstance(name, Real):
@@ -221,7 +221,7 @@ def _term(name, of: str | None) -> str:
 
 
 def errorbars(ax, table: pd.DataFrame, *, interval: bool = False, **look) -> None:
-    """Draw the rows of `scores` against their names, which are numbers: means, bars of one standard deviation.
+    """Plot the rows of `scores` against their names, which are numbers: means with bars of one standard deviation.
 
     Args:
         interval: bars are 95 % intervals of the mean instead, for differences over the seeds.
@@ -231,7 +231,7 @@ def errorbars(ax, table: pd.DataFrame, *, interval: bool = False, **look) -> Non
 
 
 def half_widths(table: pd.DataFrame) -> pd.Series:
-    """Return half the width of Student's 95 % interval of each row's mean, 0 where one seed gives none."""
+    """Return half the width of Student's 95 % interval of each row's mean, 0 for a single seed, which gives none."""
     widths = [Interval.of_mean(row.tolist()).high - row.mean() for _, row in table.iterrows()]
     return pd.Series(widths, table.index).replace(math.inf, 0.0)
 
@@ -244,13 +244,13 @@ def printed_ablation(source: str, **where: str) -> pd.DataFrame:
         where: columns and the value they must have, e.g. dataset="coco2014".
 
     Raises:
-        ValueError: nothing is printed there; names what there is.
+        ValueError: there is no such row; names the sources there are.
     """
     return printed_rows(PUBLISHED, source, where)
 
 
 def printed_rows(file: str, source: str, where: Mapping[str, str | list[str]]) -> pd.DataFrame:
-    """Return the rows of a file of printed numbers that are of a source and have one of the values in each column."""
+    """Return the rows of a source in a file of printed numbers that have one of the given values in each column."""
     table = pd.read_csv(locate(file), dtype={"setting": str})
     chosen = table[table["source"] == source]
     for column, values in where.items():
@@ -283,7 +283,7 @@ def searched(
 
 
 def final_values(fields: Mapping, names: Iterable[str]) -> dict[str, float | None]:
-    """Hyperparameters as papers tabulate them: of a (start, end) pair the end; None where there is no such value.
+    """Return hyperparameters as papers tabulate them: of a (start, end) pair the end; None if there is no such value.
 
     Args:
         fields: of `Experiment` (a run's `config`), or a plain mapping of names to values.

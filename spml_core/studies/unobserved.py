@@ -1,7 +1,8 @@
-"""What a model says of unobserved labels: whether it tells false from true negatives, and finds the missing ones.
+"""What a model predicts for unobserved labels: whether it separates false from true negatives, and finds missing ones.
 
 (GR Fig. 3, 5; EM Fig. 2c, 4, Tables 4, 7; Hill Fig. 2, 5, 7; LASD Fig. 2.) A label whose truth is unknown is in no
-group. What is said here of validation images is said of training images for a run with `data={"val_is_train": True}`.
+group. Everything here is about validation images; for a run with `data={"val_is_train": True}`, these are the training
+images.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ def truth(labels: Labels) -> dict[str, np.ndarray]:
 
 
 def unannotated(labels: Labels) -> Labels:
-    """Return the same labels as if none had been observed, so that a group holds all of its truth."""
+    """Return the same labels as if none had been observed, so that the groups hold all labels."""
     return replace(labels, observed=np.zeros_like(labels.observed))
 
 
 def pooled(several: Iterable[Labels]) -> Labels:
-    """Return the labels of several runs, e.g. one per seed, below each other."""
+    """Return the labels of several runs, e.g. one per seed, concatenated."""
     several = list(several)
     return Labels(
         *(np.concatenate([getattr(each, field.name) for each in several]) for field in fields(Labels))
@@ -49,8 +50,8 @@ def missing_scores(labels: Labels, names: tuple[str, str] = GROUPS) -> dict[str,
 def distance(labels: Labels) -> float:
     """Return the signed Wasserstein distance between the two groups of `missing_scores`; NaN if one is empty.
 
-    The distance itself does not say which group scores higher: a model that has them in the wrong order may be given a
-    large one. The sign is that of the difference of the means, negative where the positives score lower.
+    The distance itself does not say which group scores higher: it may be large for a model that has them in the wrong
+    order. The sign is that of the difference of the means, negative where the positives score lower.
     """
     positives, negatives = missing_scores(labels).values()
     size = analysis.wasserstein(positives, negatives)
@@ -85,7 +86,7 @@ def densities(
     Args:
         found: setting -> its runs.
         classes: their numbers.
-        split: whose labels, all of known truth, stand beside the missing ones of validation.
+        split: its labels, all of known truth, are shown beside the missing ones of validation.
 
     Returns:
         One row per point: setting, class, labels ("missing" or the split), group (`GROUPS`), logit, prob, density, n;
@@ -106,10 +107,10 @@ def densities(
 
 
 def flatness(labels: Labels, test: analysis.SlopeTest) -> Interval:
-    """Return how near k(p) is to a constant (Assumption 1 of GR): 1 for no slope at all, 0.5 for a factor of 2.
+    """Return how close k(p) is to a constant (Assumption 1 of GR): 1 for no slope at all, 0.5 for a factor of 2.
 
-    It is the ratio of the odds of k at the two ends of the range of p, the smaller over the larger. The range is that
-    of 90 % of the missing labels, the slope and its interval are those of the permutation test.
+    It is the ratio of the odds of k at the two ends of the range of p, the smaller over the larger. The range covers
+    90 % of the missing labels; the slope and its interval are those of the permutation test.
 
     Args:
         test: `analysis.slope_test` of the same labels.
@@ -132,7 +133,7 @@ def curve_log_loss(labels: Labels, curve: Callable[[np.ndarray], np.ndarray]) ->
 def draw_histogram(ax, table: pd.DataFrame, **look) -> None:
     """Draw the groups of an `analysis.histogram` as steps, the positives, which come first, on top of the others.
 
-    `look` is of `ax.stairs`.
+    `look` goes to `ax.stairs`.
     """
     for name, color in zip(table["group"].unique()[::-1], (figures.NEGATIVE, figures.POSITIVE), strict=True):
         own = table[table["group"] == name]
@@ -147,7 +148,7 @@ def draw_buckets(ax, bins: pd.DataFrame, min_count: int = 0, **look) -> None:
     Args:
         bins: of `analysis.bucket_false_negatives`.
         min_count: bins with fewer missing labels are sparse.
-        look: of `ax.errorbar`.
+        look: arguments of `ax.errorbar`.
     """
     options = {"fmt": "o", "ms": 2.5, "lw": 0.6, "color": "0.25"} | look
     sparse = bins["missing"] < max(min_count, 1)

@@ -35,8 +35,8 @@ class Training:
         schedule: "constant", or "one_cycle" with `lr` at its top (Hill and SPLC); see `optim.schedule`.
         ema: decay of a running average of the weights, which is then validated and kept instead of them (Hill and
             SPLC: 0.9997, after ASL's released code); None = no average.
-        linear_init: train only the head for this many epochs at the start (a switch of GR's released code). The backbone
-            is then in evaluation mode: its batch norm uses, and keeps, the statistics of its pretraining.
+        linear_init: train only the head for this many epochs at the start (a switch of GR's released code). The
+            backbone is then in evaluation mode: its batch norm uses, and keeps, the statistics of its pretraining.
         flip: flip each training image left to right with probability 0.5 (all four papers).
         stop_drop: stop when validation mAP falls this many points below the best (GR: 2, EM: 0); None = never.
         seed: for the order of examples.

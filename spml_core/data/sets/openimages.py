@@ -162,7 +162,7 @@ def _choose(display: dict[str, str], classes: Sequence[str]) -> set[str]:
         f"{k!r} is the name of {len(labels)} classes" for k, labels in meant.items() if len(labels) != 1
     ]:
         raise DataError(
-            f"{len(strange)} of the requested classes do not name exactly one class:{table.bullets(strange)}"
+            f"{len(strange)} of the requested classes do not name one class:{table.bullets(strange)}"
         )
     return {labels[0] for labels in meant.values()}
 
