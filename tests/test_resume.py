@@ -183,7 +183,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(training, tmp_path, d
         training("ll_cp", tmp_path, (train.Trainer, "evaluate", 5))
     newest = checkpoints.files(tmp_path)[0]
     newest.write_bytes(damage(newest.read_bytes()))
-    with pytest.warns(UserWarning, match=r"epoch-000003.*damaged.*the one before"):
+    with pytest.warns(UserWarning, match=r"epoch-000003.*damaged.*the previous one"):
         found = training("ll_cp", tmp_path)
     same(found, training("ll_cp"))
 
@@ -224,7 +224,7 @@ def test_a_file_that_would_run_code_is_refused(training, tmp_path, monkeypatch, 
     with open(content, "rb") as file:
         name = f"epoch-000001-{checkpoints._digest(file)}.pt"
     content.rename(tmp_path / name)
-    with pytest.raises(ValueError, match=f"{name} is no checkpoint.*run code"):
+    with pytest.raises(ValueError, match=f"{name} is not a checkpoint.*run code"):
         training("an", tmp_path)
     assert not (tmp_path / "executed").exists()
 
@@ -320,7 +320,7 @@ def test_fresh_does_not_go_on(tmp_path, monkeypatch, capfd):
         with pytest.raises(Interrupted):
             run(wanted, root=tmp_path, progress=False)
     run(wanted, root=tmp_path, fresh=True, progress=False)
-    assert "going on" not in capfd.readouterr().err
+    assert "resuming" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("times", [3])

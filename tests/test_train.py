@@ -435,7 +435,7 @@ def test_skipped_steps_are_counted_and_said(rows):
             return loss
 
     options = {"precision": "16-mixed", "batch_size": 1, "epochs": 3, "lr": 1e-5}
-    with pytest.warns(UserWarning, match="fp16: 10 of 10 steps of epoch 2 were left out.*bf16-mixed"):
+    with pytest.warns(UserWarning, match="fp16: 10 of 10 steps of epoch 2 were skipped.*bf16-mixed"):
         fitted(rows, Overflowing(), **options)
 
 

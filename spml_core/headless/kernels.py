@@ -13,7 +13,7 @@ from papermill.engines import NBClientEngine
 from spml_core.paths import project_root
 
 # ipykernel puts its inline backend into MPLBACKEND, which each child process of a notebook inherits and may
-# not be able to import; a value from our own environment would even replace it. So the backend is only set in matplotlib.
+# not be able to import; a value from our own environment would even replace it. So only matplotlib's setting changes.
 KERNEL_START = (
     "import os; os.environ.pop('MPLBACKEND', None); "
     "import matplotlib; matplotlib.use('module://matplotlib_inline.backend_inline')"
