@@ -68,7 +68,7 @@ def train(file: str | Path, accelerator: str = "cpu") -> dict:
 
 
 def report_training(file: Path) -> None:
-    """In a process of its own, so that the peak is that of training and nothing else."""
+    """Report a training in a process of its own, so that the peak is that of training and nothing else."""
     command = [
         sys.executable,
         "-c",

@@ -59,7 +59,7 @@ def main():
 
 
 def heap(page) -> int:
-    """Return the bytes that JavaScript holds, after a collection."""
+    """Return the bytes of JavaScript's heap after garbage collection."""
     session = page.context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
     return session.send("Runtime.getHeapUsage")["usedSize"]

@@ -34,7 +34,7 @@ def main():
 
 
 def digits_problem() -> landscape.Problem:
-    """The network with its initial weights: the cost does not depend on them."""
+    """Return the problem of a network with its initial weights; the cost does not depend on them."""
     part = data.load("digits").parts["train"]
     torch.manual_seed(0)
     model = models.build("digits_cnn", "end_to_end", 10, part.inputs)
@@ -46,7 +46,7 @@ def digits_problem() -> landscape.Problem:
 
 
 def point_ratios(problem: landscape.Problem, points: int = 25, pairs: int = 7) -> dict[str, float]:
-    """Processor time of a point relative to a forward pass: medians over pairs, measured one after the other."""
+    """Return the processor time of a point relative to a forward pass: medians over pairs, measured in alternation."""
     model = copy.deepcopy(problem.model).eval()
     centre = {name: weight.detach() for name, weight in model.named_parameters()}
     step = landscape.random_direction(model, 0)

@@ -34,7 +34,7 @@ def coco_like() -> tuple[np.ndarray, np.ndarray]:
 
 
 def against_scikit_learn(scores, full, pairs: int = 5) -> tuple[float, float]:
-    """Median over pairs of the ratio of times, and the largest difference between the two."""
+    """Return the median over pairs of the ratio of times, and the largest difference between the two."""
     ratios, difference = [], 0.0
     for _ in tqdm(range(pairs), leave=False, disable=None):
         start = time.process_time()
@@ -59,7 +59,7 @@ def large() -> dict:
 
 
 def memory(function) -> tuple[int, float]:
-    """Peak in bytes of what numpy allocates during the call, and its seconds (tracing slows them a little)."""
+    """Return the peak bytes that numpy allocates during the call, and its seconds (tracing slows it a little)."""
     tracemalloc.start()
     start = time.perf_counter()
     function()

@@ -3,7 +3,7 @@
     python -m benchmarks.readme                           from figures
     python -m benchmarks.readme figures figures/corel5k   a column for each
 
-The table is that of `spml figures --summary`. What it is made of is kept in data/summary.json, which is tracked.
+The table is that of `spml figures --summary`. Its data are kept in data/summary.json, which is tracked.
 """
 
 import json

@@ -2,7 +2,7 @@
 
     python -m benchmarks.scale --jobs 2
 
-Everything is trained anew, in a temporary folder. Compare on a machine that does nothing else.
+Everything is trained from scratch, in a temporary folder. Compare on an otherwise idle machine.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Reference numbers, and the photographs that lie beside the project where it is developed."""
+"""Reference numbers, and the photographs that are kept beside the project where it is developed."""
 
 import json
 from pathlib import Path
@@ -18,14 +18,14 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(items):
-    """The longest file comes first, then those with slow tests: at the end no process is left alone with a long one."""
+    """Put the longest file first, then those with slow tests, so that no process is left with a long one at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path.name != "test_notebooks.py", item.path not in slow))
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder `shared` next to the project; a test that asks for it is skipped where there is none."""
+    """Return the folder `shared` next to the project; tests that need it are skipped if it does not exist."""
     if not SHARED.is_dir():
         pytest.skip("no folder ../shared beside the project: its photographs and label lists are missing")
     return SHARED
@@ -33,11 +33,11 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def golden() -> dict:
-    """Values and gradients of the authors' released code, and the published draws and splits."""
+    """Return values and gradients of the authors' released code, and the published draws and splits."""
     return json.loads((Path(__file__).parent / "reference" / "golden_losses.json").read_text())
 
 
 @pytest.fixture(scope="session")
 def golden_more() -> dict:
-    """Values and gradients of released code that takes more than logits, or compares labels with each other."""
+    """Return values and gradients of released code that takes more than logits, or compares labels with each other."""
     return json.loads((Path(__file__).parent / "reference" / "golden_more.json").read_text())

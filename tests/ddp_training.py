@@ -1,4 +1,4 @@
-"""What `test_ddp.py` has trained by one process and by two: `python ddp_training.py FOLDER [run or resume]`."""
+"""Trainings that `test_ddp.py` starts with one process and two: `python ddp_training.py FOLDER [run or resume]`."""
 
 import sys
 from pathlib import Path
@@ -68,7 +68,7 @@ def everything() -> dict[str, dict[str, torch.Tensor]]:
 
 
 def small_run(root: Path):
-    """A whole run, each process asking for it, and a second time to load it."""
+    """Make a whole run from every process, and then load it."""
     digits.SIZES.update({"train": 60, "val": 30, "test": 31})
     wanted = Experiment(
         method="role", params={"expected_positives": 1.5}, epochs=2, batch_size=20, accelerator="cpu"
@@ -83,7 +83,7 @@ class Stop(BaseException):
 
 
 def interrupted(folder: Path):
-    """A training that ends in its second epoch, and the same again."""
+    """Interrupt a training in its second epoch, then resume it."""
     step = train.Trainer.step
 
     def stopping(work):

@@ -15,7 +15,7 @@ def picture(path, value=0, size=(12, 8)):
 
 
 def write_folder(root, num=40):
-    """A folder as a data set: `num` pictures with one or two of four labels, in three splits."""
+    """Write a folder as a data set: `num` pictures with one or two of four labels, in three splits."""
     names, lines = ("bay", "city", "sea", "sky"), ["image,split,labels"]
     for n in range(num):
         picture(root / "images" / f"{n}.jpg", 5 * n)
@@ -26,7 +26,7 @@ def write_folder(root, num=40):
 
 
 def write_voc(root, rows):
-    """`rows`: phase -> {image id: {class: 1 or 0}}; all else is -1. One image more than the lists name."""
+    """Write VOC from `rows`: phase -> {image id: {class: 1 or 0}}; all else is -1. One image is in no list."""
     base = root / "VOCdevkit" / "VOC2012"
     lists = base / "ImageSets" / "Main"
     lists.mkdir(parents=True)
@@ -78,7 +78,7 @@ def nus_names(num, start=0):
 
 
 def write_nus_arrays(root, train, test, folder="Flickr"):
-    """The published arrays; `train`, `test`: (N, 81) labels."""
+    """Write the published arrays; `train`, `test`: (N, 81) labels."""
     root.mkdir(parents=True, exist_ok=True)
     names = {"train": nus_names(len(train)), "val": nus_names(len(test), len(train))}
     for phase, table in (("train", train), ("val", test)):
@@ -118,7 +118,7 @@ def write_nus_list(root, rows):
 
 
 def write_cub(root, train, present, certainty, ragged=()):
-    """`train`: 1 or 0 an image; `present`, `certainty`: (N, 312). Rows numbered in `ragged` get two fields more."""
+    """Write CUB; `train`: 1 or 0 per image; `present`, `certainty`: (N, 312). Rows in `ragged` get two more fields."""
     base = root / "CUB_200_2011"
     (base / "attributes").mkdir(parents=True)
     names = [f"{1 + n // 2:03d}.Some_Bird/Some_Bird_{n:04d}_{796111 + n}.jpg" for n in range(len(train))]

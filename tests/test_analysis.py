@@ -1,4 +1,4 @@
-"""The papers' diagnostics: counts on shared bins, distances on values, fits that recover what made the data."""
+"""The papers' diagnostics: counts on shared bins, distances between values, fits that recover the true parameters."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_nothing_is_missing():
 
 @pytest.mark.parametrize("num_bins", [1, 3, 10, 100])
 def test_a_score_on_an_edge_belongs_to_the_bin_above(num_bins):
-    """0.29 * 100 rounds below 29; numpy.histogram on the same edges is the judge."""
+    """0.29 * 100 rounds below 29; numpy.histogram on the same edges decides."""
     probs = np.linspace(0, 1, num_bins + 1)[None]
     buckets = analysis.bucket_false_negatives(probs, np.zeros_like(probs), np.zeros_like(probs), num_bins)
     expected, edges = np.histogram(probs, num_bins, (0, 1))
@@ -104,7 +104,7 @@ def test_wilson_interval():
 
 
 def test_wilson_interval_holds_its_proportion():
-    """Exactly: an error bar of -1e-18 is an error to matplotlib."""
+    """Exactly, since matplotlib rejects an error bar of -1e-18."""
     trials = np.arange(1, 2000)
     for successes in (np.zeros_like(trials), trials, trials // 3):
         low, high = analysis.wilson(successes, trials)
@@ -185,7 +185,7 @@ def test_nothing_to_fit(_, probs, full, match):
 
 
 def untrained(seed, num_images=60, num_classes=8):
-    """Scores as a random head gives them: a level for each class, a little of each image; labels of unequal classes."""
+    """Return scores like those of a random head: one level per class, little variation by image; unequal classes."""
     rng = np.random.default_rng(seed)
     probs = expit(rng.normal(0, 1, num_classes) + rng.normal(0, 0.1, (num_images, num_classes)))
     full = rng.random(probs.shape) < rng.uniform(0.05, 0.5, num_classes)
@@ -233,7 +233,7 @@ def test_slope_with_one_class_is_no_evidence():
 
 
 def test_wasserstein_is_on_values():
-    """On the counts of two histograms it would be 0.2."""
+    """On the counts of two histograms the distance would be 0.2."""
     assert analysis.wasserstein([0.1, 0.2, 0.3], [0.7, 0.8, 0.9]) == pytest.approx(0.6)
     assert analysis.wasserstein([0.7, 0.8, 0.9], [0.1, 0.2, 0.3]) == pytest.approx(0.6)
     assert analysis.wasserstein([[0.1], [0.2]], [0.1, 0.2]) == 0

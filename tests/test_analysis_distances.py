@@ -29,7 +29,7 @@ def some(seed=0, shape=(400, 5)):
 
 
 def test_values_and_weighted_bins_agree():
-    """On the counts themselves it would be 0.2."""
+    """On the counts themselves the distance would be 0.2."""
     assert analysis.wasserstein(A, B) == pytest.approx(0.6)
     centres = np.linspace(0.1, 0.9, 9)
     counts = [np.histogram(group, np.linspace(0.05, 0.95, 10))[0] for group in (A, B)]
@@ -68,7 +68,7 @@ def test_many_scores_are_counted_on_a_grid(monkeypatch, scale, shift):
 
 
 def test_ten_million_scores_in_bounded_memory():
-    """Float64 copies of all scores would take 80 MB each, a sort or a mask several of them."""
+    """A float64 copy of all scores would take 80 MB; a sort or a mask takes several of them."""
     rng = np.random.default_rng(0)
     probs = rng.random((100_000, 100), dtype=np.float32)
     observed = np.broadcast_to(np.zeros(1, np.int8), probs.shape)

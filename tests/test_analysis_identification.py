@@ -1,4 +1,4 @@
-"""Found missing labels, pseudo-labels and predictive values, against counts by hand and by other libraries."""
+"""Identified missing labels, pseudo-labels and predictive values, against counts by hand and by other libraries."""
 
 import numpy as np
 import pytest

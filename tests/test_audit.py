@@ -120,7 +120,7 @@ def test_equal_pixels_are_copies_whatever_the_file_says_of_them(folder):
 
 
 def test_images_that_look_alike_small_are_no_copies(folder):
-    """An eighth of a JPEG's size is all the quick look sees."""
+    """The quick look decodes a JPEG at an eighth of its size."""
     root = folder()
     flat = np.full((64, 64, 3), 128, np.uint8)
     for n in (0, 39):
@@ -188,7 +188,7 @@ def test_without_validation_positives_nothing_can_be_chosen(folder):
 
 
 def picture(mode, size=(48, 64)):
-    """A picture of that mode."""
+    """Return a picture of that mode."""
     colours, grey = Image.fromarray(noise(7, (*size, 3))), Image.fromarray(noise(8, size))
     if mode == "I;16":
         return Image.fromarray(noise(9, size).astype(np.uint16) * 257)
@@ -200,7 +200,7 @@ def picture(mode, size=(48, 64)):
 
 @pytest.fixture
 def odd_files(tmp_path):
-    """The folder of case "gray, CMYK, palette, 16-bit or truncated": every kind, and two files that are broken."""
+    """Return a folder with gray, CMYK, palette and 16-bit images, and two broken files."""
     root = tmp_path / "odd"
     root.mkdir()
     modes = {"L": "JPEG", "CMYK": "JPEG", "P": "PNG", "RGBA": "PNG", "LA": "PNG", "I;16": "PNG", "1": "PNG"}

@@ -1,4 +1,4 @@
-"""The benchmark's tables: our numbers as the metrics say them, printed ones as the file holds them."""
+"""The benchmark's tables: our numbers as the metrics compute them, printed ones as in the file."""
 
 import csv
 from types import SimpleNamespace
@@ -142,7 +142,7 @@ def test_paired_differences():
 
 
 def test_crowded_digits_leave_the_published_shares():
-    """Hill's Table II: 2.2, 1.2 and 1 of COCO's 2.9 labels are left."""
+    """Hill's Table II: of COCO's 2.9 labels, 2.2, 1.2 and 1 are left."""
     counts = [0.05, 0.15, 0.6, 0.2]
     full = data.load("digits", train=4000, val=10, test=10, counts=counts).parts["train"].full
     kept = {r: data.labels.num_kept(full.sum(1), r).mean() for r in (0.0, 0.5, 0.75, 1.0)}

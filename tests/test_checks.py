@@ -1,4 +1,4 @@
-"""`spml methods check`: a loss with a fault is found out, a sound one passes."""
+"""`spml methods check`: a faulty loss fails, a correct one passes."""
 
 import time
 

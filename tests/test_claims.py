@@ -38,7 +38,7 @@ def test_verdict_on_paired_differences(differences, verdict):
 
 
 def test_order_compares_neighbours_seed_by_seed():
-    """The seeds differ by far more than the methods, which share labels and weights."""
+    """Seeds differ far more than methods, which share labels and initial weights."""
     values = {"gr": [90.0, 70.0, 50.0], "em": [89.0, 68.9, 49.1], "an": [80.0, 60.0, 40.0]}
     claim = Claim.order("GR > EM > AN", values)
     assert claim.verdict == "holds"

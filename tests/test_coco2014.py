@@ -110,7 +110,7 @@ def test_per_image_draws_survive_a_missing_image_and_another_order():
 
 
 def test_real_photographs(shared, tmp_path):
-    """The 50 photographs in the official layout with their published labels: they load, the gray one included."""
+    """The 50 photographs load in the official layout with their published labels, including the gray one."""
     import gzip
 
     from PIL import Image

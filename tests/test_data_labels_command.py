@@ -118,7 +118,7 @@ def test_options_of_training_may_stand(tmp_path):
 
 
 def test_what_is_there_is_not_replaced(tmp_path):
-    """Such as the labels.csv of the data set itself."""
+    """One such file is the labels.csv of the data set itself."""
     file = tmp_path / "labels.csv"
     file.write_text("mine")
     command = ["data", "labels", "digits", "-d", "train", "20", "-d", "val", "5", "--output", str(file)]

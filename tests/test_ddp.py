@@ -1,4 +1,4 @@
-"""Two processes on the gloo backend train what one does, whatever a method remembers about the data set."""
+"""Two processes (gloo backend) train the same as one, whatever a method remembers about the data set."""
 
 import os
 import socket
@@ -55,7 +55,7 @@ def launch(launcher: str, *arguments) -> str:
 
 @pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path):
-    """Every method, and accumulation, averaging, schedule and a frozen phase; batches that two do not divide."""
+    """Every method, with accumulation, averaging, schedule and a frozen phase, and batches of odd size."""
     launch("torchrun", tmp_path)
     alone = ddp_training.everything()
     assert set(alone) == set(names()) | set(ddp_training.OPTIONS)
@@ -70,7 +70,7 @@ def test_two_processes_train_as_one(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_two_processes_is_written_once(tmp_path):
-    """`fabric run`: both ask for it, one writes it, both load it; it has the state for every image."""
+    """With `fabric run`, both request the run, one writes it, both load it; it has the state of every image."""
     launch("fabric", tmp_path, "run")
     (path,) = (p for p in (tmp_path / "runs").iterdir() if p.name.startswith("digits-role"))
     found = ddp_training.Run(path)

@@ -1,4 +1,4 @@
-"""The embedded data set: what its documentation says, the same everywhere, and no test scan in training."""
+"""The built-in data set: it is as documented, the same everywhere, and has no test scan in training."""
 
 import copy
 import os
@@ -20,7 +20,7 @@ def data():
 
 
 def fresh(**options):
-    """Not what was made before."""
+    """Load the data set anew, not from the cache."""
     digits._make.cache_clear()
     return load("digits", **options)
 
@@ -66,7 +66,7 @@ def test_share_of_false_negatives(data, split):
 
 
 def test_ink_is_where_digits_are(data):
-    """More digits, more ink; each lies in a cell of its own, so a free cell is noise alone."""
+    """More digits give more ink; each is in a cell of its own, so a free cell holds only noise."""
     part = data.parts["train"]
     cells = part.inputs[:, 0].float().view(-1, 2, 16, 2, 16).mean((2, 4)).flatten(1)  # (N, 4)
     written = (cells > 30).sum(1).numpy()  # noise alone is 10 of 255 in the mean
@@ -79,7 +79,7 @@ def test_no_image_twice(data):
 
 
 def test_no_test_scan_in_training(monkeypatch, small):
-    """The scans of training and of test are disjoint, and an image holds scans of its own pool only."""
+    """Training and test scans are disjoint, and an image uses only scans of its own pool."""
     pools, draw = {}, digits._draw
 
     def spy(rng, scans, digit, pool, *others, **options):

@@ -1,7 +1,7 @@
-"""What the documents show is run: each command, each snippet of Python, each file; small, and in this process.
+"""Everything the documents show is run: each command, Python snippet and file, in small, and in this process.
 
-A command of `spml` that is new in a document is run as it stands, with the options of `SMALL`. What needs other words
-is in `SPELLED`; what cannot run here, and every other program, in `EXCEPTIONS`, with the reason.
+A new `spml` command in a document is run as it is, with the options of `SMALL`. Commands that need other words are in
+`SPELLED`; those that cannot run here, and all other programs, are in `EXCEPTIONS`, with the reason.
 """
 
 import os
@@ -88,7 +88,7 @@ def blocks(page: str, language: str = "") -> list[str]:
 
 
 def commands_of(page: str) -> list[str]:
-    """Return all that begins with a program's name, in blocks or between backticks, without comments."""
+    """Return everything that begins with a program's name, in blocks or between backticks, without comments."""
     prose = re.sub(r"^```.*?^```$", "", (PROJECT / page).read_text(), flags=re.M | re.S)
     lines = re.sub(r" *\\\n *", " ", "\n".join(blocks(page))).splitlines()
     lines = [re.split(r"\s+# |\s{3,}(?=\S)", line.strip())[0] for line in lines]
@@ -101,7 +101,7 @@ COMMANDS = sorted({command for page in PAGES for command in commands_of(page)})
 
 
 def exception(command: str) -> str | None:
-    """The entry of `EXCEPTIONS` that a command falls under: its name, its whole, its start, or a word in it."""
+    """Return the entry of `EXCEPTIONS` that matches a command: its name, its whole text, its start, or a word in it."""
     for key in EXCEPTIONS:
         whole = EXCEPTIONS[key] == A_NAME
         if command == key or (not whole and (command.startswith(key) or f" {key}" in command)):
@@ -111,7 +111,8 @@ def exception(command: str) -> str | None:
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
-    """The folder of a reader: the project's notebooks and searches, small data sets where the documents have them."""
+    """Return a reader's folder: the project's notebooks and searches, and small data sets where the documents have
+    them."""
     home = tmp_path_factory.mktemp("reader")
     for name in ("notebooks", "benchmarks"):
         (home / name).symlink_to(PROJECT / name)
@@ -134,7 +135,7 @@ def reader(tmp_path_factory):
 
 @pytest.fixture
 def small(reader, monkeypatch):
-    """In the reader's folder nothing takes long: digits are few, and no notebook or server is started."""
+    """Make everything in the reader's folder fast: few digits, and no notebook or server is started."""
     monkeypatch.chdir(reader)
     monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [planning.Result(run, "done") for run in runs])
     monkeypatch.setattr(os, "execve", lambda program, words, environment: None)
@@ -264,7 +265,7 @@ def test_a_loss_of_ones_own_is_added_as_the_page_says(monkeypatch):
 
 
 def test_the_label_files_of_the_page_are_read(tmp_path):
-    """Case 59: with no option, as a reader would."""
+    """Case 59: without options, as a reader would do it."""
     files = [text for text in blocks("data/README.md") if text.startswith("image,split")]
     assert len(files) == 2
     for n, text in enumerate(files):

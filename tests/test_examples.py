@@ -1,4 +1,4 @@
-"""Example images: chosen without a look at predictions, and drawn with what is right and wrong."""
+"""Example images are chosen without looking at predictions, and drawn with right and wrong predictions."""
 
 import matplotlib
 import numpy as np

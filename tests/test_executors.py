@@ -1,4 +1,4 @@
-"""Many experiments, here and by executors: each once, and a failure neither stops the others nor is lost."""
+"""Many experiments, here and on executors: each runs once, and a failure neither stops the others nor is lost."""
 
 import contextlib
 import functools
@@ -39,7 +39,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Titles of all trainings in this process."""
+    """Return the titles of all trainings in this process."""
     calls, fit = [], train.fit
 
     def spy(*args, **options):
@@ -80,7 +80,7 @@ def test_failures_travel(small, tmp_path):
 
 
 def test_a_script_ends_with_a_line_for_each_failure(small, tmp_path):
-    """Not with the traceback of each, which are in files."""
+    """The tracebacks are in files instead."""
     wanted = [small(lr=1e30), small(lr=1e31)]
     with pytest.raises(RunFailures) as raised:
         run_all(wanted, root=tmp_path, progress=False)
@@ -189,7 +189,7 @@ class Job(Future):
 
 
 class Queue:
-    """Submits like submitit; a value is finished, None is not."""
+    """An executor that submits like submitit; a job with a value is finished, one with None is not."""
 
     def __init__(self):
         self.jobs, self.batches = [], 0
@@ -274,7 +274,7 @@ def test_workers_end_with_a_parent_that_is_killed():
 
 @pytest.mark.parametrize("kill", [os.killpg, os.kill], ids=["terminal", "kernel"])
 def test_an_interrupt_ends_workers_and_starts_nothing_more(kill):
-    """A terminal tells all processes of it, a kernel may be told alone. There is one traceback, the parent's."""
+    """A terminal interrupts all processes; a kernel may be interrupted alone. There is one traceback, the parent's."""
     code = (
         "import os, signal, operator; from spml_core.runs.executors import outcomes, processes\n"
         "with processes(2) as pool:\n"

@@ -39,7 +39,7 @@ def classify():
 
 @pytest.fixture
 def small(monkeypatch):
-    """In place of the backbone, a stand-in of one layer that counts how often it is built: (list of builds)."""
+    """Replace the backbone by a single layer and return a list that grows each time it is built."""
     builds = []
 
     def pretrained(backbone, **options):
@@ -259,7 +259,7 @@ def test_torchvision_backbones_lose_their_classifier(name, width):
 
 
 def test_torchvision_weights_and_moments(monkeypatch, pictures, tmp_path):
-    """Random weights in place of the download; everything else is as it would be."""
+    """Random weights replace the download; everything else is real."""
     from torchvision import models
 
     assert features.weights_id("torchvision/resnet18") == models.ResNet18_Weights.DEFAULT.url

@@ -1,4 +1,4 @@
-"""Figures that a conference accepts, and that change only when their data does."""
+"""Figures are acceptable to a conference, and change only when their data does."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ def draw(folder):
 
 @pytest.fixture(autouse=True)
 def clean():
-    """Figures and settings of a test end with it."""
+    """Close the figures of a test and restore its settings."""
     with mpl.rc_context():
         yield
         plt.close("all")
@@ -65,7 +65,7 @@ def digests(folder):
 
 
 def inflated(pdf):
-    """Everything in a PDF, its compressed streams opened."""
+    """Return the content of a PDF with its compressed streams inflated."""
     content = pdf.read_bytes()
     streams = re.findall(rb"stream\r?\n(.*?)endstream", content, re.DOTALL)
     opened = []
@@ -81,7 +81,7 @@ def inflated(pdf):
 
 
 def test_two_processes_write_the_same_bytes(drawing, tmp_path):
-    """At another time, with another hash seed, time zone and locale, and after another figure."""
+    """The other process has another time, hash seed, time zone and locale, and draws another figure first."""
     drawing(tmp_path / "one")
     other = tmp_path / "two"
     code = f"""{DRAW}
@@ -261,7 +261,7 @@ def test_formats_of_a_whole_notebook(tmp_path):
 
 
 class StoredRun:
-    """What `context` reads of a `runs.Run`."""
+    """The parts of a `runs.Run` that `context` reads."""
 
     def __init__(self, method="gr", seed=0, floor=0.0, **config):
         own = {"method": method, "seed": seed, "params": {"log_floor": floor}, "mode": "end_to_end"}

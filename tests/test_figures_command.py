@@ -1,6 +1,6 @@
 """`spml figures`, on tiny notebooks in a project of their own.
 
-A kernel start costs seconds: few of them, and many questions to each.
+Starting a kernel takes seconds, so there are few starts, with many checks of each.
 """
 
 import json
@@ -49,7 +49,7 @@ def save_table(table, name, show=True):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """An empty project that is the working directory."""
+    """Return an empty project, which is the working directory."""
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -1,4 +1,4 @@
-"""What notebooks 09 and 10 read from runs: every epoch, the right images, the right labels."""
+"""What notebooks 09 and 10 read from runs covers every epoch, the right images and the right labels."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,7 +15,7 @@ SIZES = {"train": 80, "val": 40, "test": 20}
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Runs of two epochs: `trained("an")`, `trained("splc", watched=True)`."""
+    """Return runs of two epochs: `trained("an")`, `trained("splc", watched=True)`."""
     root = tmp_path_factory.mktemp("runs")
 
     def train(method, watched=False, seed=0, **params):
@@ -88,7 +88,7 @@ def test_distance_by_class(trained):
 
 
 def labelled(positives, negatives) -> Labels:
-    """One class, nothing observed, with these probabilities."""
+    """Return labels of one class with these probabilities, none of them observed."""
     p = np.array([*positives, *negatives])[:, None]
     full = np.repeat([1, 0], [len(positives), len(negatives)]).astype(np.int8)[:, None]
     return Labels(np.zeros_like(full), full, np.ones_like(full, bool), np.log(p / (1 - p)))

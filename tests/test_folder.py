@@ -1,4 +1,4 @@
-"""Folders with a labels.csv: what is read, what is refused, and that each refusal says where and what to do."""
+"""Folders with a labels.csv: what is read, what is refused, and whether each refusal says where and what to do."""
 
 import csv
 import io
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 def simple(num=20):
-    """Rows of which every fifth is a test image; every image shows a cat, every third a dog too."""
+    """Return rows of which every fifth is a test image; every image shows a cat, every third one also a dog."""
     return [f"{n:02d}.png,{'test' if n % 5 == 0 else 'train'},cat{';dog' * (n % 3 == 0)}" for n in range(num)]
 
 
@@ -253,7 +253,7 @@ def test_all_faulty_rows_are_one_report(folder):
 
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_tables_as_spreadsheets_write_them(folder, tmp_path, delimiter):
-    """A byte order mark, CRLF, columns separated by what is not the decimal sign, names with anything in them."""
+    """A byte order mark, CRLF, a column separator other than the decimal sign, names with any characters."""
     images = [
         "Urlaub 2023/Strand & Meer.JPG",
         "B\u00e4r, gro\u00df.jpg",
@@ -341,7 +341,7 @@ def test_unknown_labels_in_a_joined_table(folder):
 
 
 def test_a_label_that_is_only_unknown_is_named(folder):
-    """It may be misspelt, and the label that is meant would count as absent."""
+    """It may be misspelt, and the intended label would then count as absent."""
     rows = ["a.png,train,sky,", "b.png,train,sea,sky", "c.png,val,sea,skj"]
     root = folder(rows, header="image,split,labels,unknown")
     told = (
@@ -404,7 +404,7 @@ def test_long_reports_are_cut():
 
 
 def blocks(mode):
-    """A 2x2 picture in that mode, and the RGB it must become."""
+    """Return a 2x2 picture in that mode, and the RGB values it must decode to."""
     colours = Image.fromarray(BLOCKS)
     grey = np.array([[0, 85], [170, 255]], np.uint8)
     grey_rgb = np.repeat(grey[:, :, None], 3, 2)

@@ -1,4 +1,4 @@
-"""The page of all figures: complete, static, readable by everybody."""
+"""The page of all figures is complete, static and accessible."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from spml_core.headless import gallery
 
 
 class Page(HTMLParser):
-    """Elements in order, and whether each that must be closed is."""
+    """Collects the elements in order, and checks that they are closed where they must be."""
 
     def __init__(self, text):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Numbers of a data set table, by hand."""
+"""The numbers in the table of data sets, against counts by hand."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Draws of observed labels and splits: the published ones, and those that survive a missing image."""
+"""Draws of observed labels and splits: the published ones, and those that do not depend on other images."""
 
 import hashlib
 import itertools
@@ -19,7 +19,7 @@ protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 @st.composite
 def truths(draw, at_least_one=True):
-    """(N, C) int8 truth, with a positive in each row if asked for."""
+    """Return (N, C) int8 truth, on request with a positive in each row."""
     shape = draw(st.tuples(st.integers(1, 8), st.integers(1, 6)))
     full = draw(hnp.arrays(np.int8, shape, elements=st.integers(0, 1)))
     if at_least_one:
@@ -279,14 +279,14 @@ def test_a_missing_image_changes_later_rows_only_in_the_published_protocol():
 
 
 def test_more_positives_keep_those_already_shown():
-    """What two positives show includes what one shows: a sweep over the number adds labels and takes none away."""
+    """Two shown positives include the one shown alone: a sweep over the number adds labels and removes none."""
     full = some_truth()
     one, two, three = (labels.observe(full, k, protocol="per_image") for k in (1, 2, 3))
     assert (one <= two).all() and (two <= three).all()
 
 
 def test_per_image_draw_is_frozen():
-    """Published results hang on these draws: the same on every machine, every version."""
+    """Published results depend on these draws: they are the same on every machine and in every version."""
     observed = labels.single_positive(np.ones((6, 5)), seed=7, protocol="per_image", ids=list("abcdef"))
     expected = [
         min(range(5), key=lambda c: hashlib.sha256(f"7\0{name}\0{c}".encode()).digest()) for name in "abcdef"

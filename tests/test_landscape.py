@@ -1,4 +1,4 @@
-"""Landscapes: exact on a quadratic, resumable, without a trace in the model; losses of methods frozen in time."""
+"""Landscapes are exact on a quadratic, resumable, leave no trace in the model; a method's loss is frozen in time."""
 
 import copy
 import json
@@ -41,7 +41,7 @@ class Quadratic:
 
 
 def quadratic(shape=(2, 3), seed=0):
-    """A problem at its minimum, and its Hessian."""
+    """Return a problem at its minimum, and its Hessian."""
     rng = np.random.default_rng(seed)
     size = int(np.prod(shape))
     root, weight = rng.normal(size=(size, size)), rng.normal(size=shape)
@@ -278,7 +278,7 @@ def test_what_is_not_finite_is_a_hole():
 
 
 class Counted(Quadratic):
-    """A loss that counts its calls, and stops the program at one of them."""
+    """A loss that counts its calls and stops the program at one of them."""
 
     calls, stop = 0, -1
 

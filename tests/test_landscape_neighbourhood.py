@@ -1,4 +1,4 @@
-"""What was computed around a run is read the second time, and only where the same was asked for."""
+"""What was computed around a run is reused, and only for the same request."""
 
 import numpy as np
 import pytest
@@ -81,7 +81,7 @@ def test_flatness_is_that_of_lines_and_curvature(around):
 
 
 def test_it_takes_as_many_threads_as_the_training_did(around, monkeypatch):
-    """Small networks gain nothing by a second one, and lose much where another process wants it."""
+    """Small networks gain nothing from a second thread, and lose much if another process needs its core."""
     seen = []
 
     def noting(function):

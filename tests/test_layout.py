@@ -1,4 +1,4 @@
-"""A folder that is no data set is called what it is, by every loader and before anything else."""
+"""Every loader first reports a folder that is not a data set, and says what it is."""
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +13,7 @@ NAMES = [name for name in DATASETS if name != "digits"]
 
 @pytest.fixture
 def outside(tmp_path, monkeypatch):
-    """A working directory that is in no project."""
+    """Change to a working directory outside any project."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""Every method learns: one small run of `digits` each; with --all-seeds three runs as the notebooks train them."""
+"""Every method learns, in one small run on `digits`; with --all-seeds, in three runs as the notebooks train them."""
 
 import pytest
 
@@ -21,7 +21,7 @@ EXPECTED_TO_FAIL = ("ent_min",)
 
 @pytest.fixture(scope="module")
 def maps(pytestconfig, tmp_path_factory):
-    """Test mAP of a method, one number a seed."""
+    """Return the test mAP of a method, one number per seed."""
     root, full = tmp_path_factory.mktemp("learning"), pytestconfig.getoption("--all-seeds")
 
     def trained(name):

@@ -1,4 +1,4 @@
-"""Batches: the same rows from every kind of input, and nothing left behind when a loop is interrupted."""
+"""Batches have the same rows for every kind of input, and an interrupted loop leaves nothing behind."""
 
 import multiprocessing
 import threading

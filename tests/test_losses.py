@@ -1,4 +1,4 @@
-"""Every loss over one table: add a loss by adding its equation and its rows."""
+"""Test every loss over one table: a new loss is added by its equation and its rows."""
 
 import math
 import shutil
@@ -52,7 +52,7 @@ def paper_an_ls(p, s, num_classes, smoothing=0.1, log_floor=0.0):
 
 
 def paper_n_ls(p, s, num_classes, smoothing=0.1, log_floor=0.0):
-    """EM 4.1: smoothing for only assumed negative labels."""
+    """EM 4.1: smoothing of assumed negative labels only."""
     return paper_an_ls(p, s, num_classes, smoothing if s == 0 else 0.0, log_floor)
 
 
@@ -202,7 +202,7 @@ def paper_pu_mlc(p, s, alpha=2.0, gamma=0.85):
 
 @dataclass(frozen=True)
 class Row:
-    """`gradcheck` holds the parameters under which no stopped gradient hides in the loss."""
+    """One row of the table; `gradcheck` holds parameters for which the loss has no stopped gradient."""
 
     name: str
     paper: Callable
@@ -285,7 +285,7 @@ each_loss = pytest.mark.parametrize(
 
 
 def batch(num_images=5, num_classes=4, dtype=torch.float64, seed=0, values=(1, 0, -1)):
-    """Logits of a usual size and labels that take every value."""
+    """Return logits of usual size, and labels that take every value."""
     generator = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(num_images, num_classes, generator=generator, dtype=torch.float64)
     observed = torch.arange(num_images * num_classes).reshape(num_images, num_classes) % len(values)
@@ -614,7 +614,7 @@ compiles = pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile nee
 @pytest.mark.slow
 @compiles
 def test_compiled():
-    """The eager losses and their gradients, far out as well, where a compiled one chooses its own arithmetic."""
+    """Compiled losses equal eager ones, with gradients, also far out, where the compiler chooses its own arithmetic."""
     one_of_each_kind = ("an", "asl_ps", "em", "fm_splc", "gr", "hill", "lasd")
     rows = [next(r for r in TABLE if r.name == name) for name in one_of_each_kind]
     logits, observed = batch(64, 20, torch.float32)
@@ -653,7 +653,7 @@ LOGITS = torch.cat([torch.linspace(-105, 105, 100_001), torch.tensor([0.0, 1e-30
 
 
 def log_sigmoid(z):
-    """In more digits than float64 has."""
+    """Return the log sigmoid with more digits than float64 has."""
     z = z.numpy().astype(np.longdouble)
     return np.minimum(z, 0) - np.log1p(np.exp(-np.abs(z)))
 
@@ -897,7 +897,7 @@ def test_label_type_changes_nothing(row, dtype):
 
 @each_row
 def test_verified_negative_pushes_down(row):
-    """Whatever stands in for an unknown label, a verified negative is not one."""
+    """A verified negative is not treated like an unknown label."""
     logits = torch.linspace(-20, 20, 41, dtype=torch.float64)[:, None].expand(-1, 2)
     value, grad = value_and_grad(row, logits, torch.full((41, 2), -1), reduction="none")
     lowest = -math.log1p(row.params.get("log_floor", 0.0))
@@ -968,7 +968,7 @@ class Calls(TorchFunctionMode):
 
 @pytest.mark.parametrize("name", methods.names())
 def test_autocast(name):
-    """CUDA autocast refuses cross-entropy of probabilities; a CPU cannot show that, but can look for the call."""
+    """CUDA autocast refuses cross-entropy of probabilities; on a CPU, the test looks for the call instead."""
     logits, observed = batch(dtype=torch.bfloat16)
     needs = {n: {"expected_positives": 1.5} for n in ("epr", "en", "role")}
     method = build(name, num_classes=4, num_examples=5, **needs.get(name, {}))

@@ -1,4 +1,4 @@
-"""The registry, GR's schedules, and what makes a method another method."""
+"""The registry, GR's schedules, and what changes a method's digest."""
 
 import importlib
 import json
@@ -36,7 +36,7 @@ MAIN = (*STATELESS, "splc", "fm_splc", "gr")  # `epr` has a parameter without a 
 
 @pytest.fixture
 def registry(monkeypatch):
-    """A copy of the registry: what a test registers is gone after it."""
+    """Replace the registry by a copy, so that what a test registers is gone afterwards."""
     monkeypatch.setattr(registered, "_REGISTRY", dict(registered._REGISTRY))
     return registered._REGISTRY
 
@@ -283,7 +283,7 @@ EDITS = [  # file, text, its replacement, the methods whose digest changes
 
 
 def copied_digests(folder: Path, file: str = "", text: str = "", replacement: str = "") -> dict:
-    """Digests of all methods in an edited copy of the two packages, imported as a part of the package `copied`."""
+    """Return the digests of all methods in an edited copy of the two packages, imported as part of `copied`."""
     package = folder / "copied"
     original = Path(spml_core.__file__).parent
     sources = [
@@ -349,7 +349,7 @@ class Scaled(LossMethod):
     ],
 )
 def test_digest_of_a_method_of_ones_own(tmp_path, registry, monkeypatch, text, replacement, same):
-    """The loss stands beside the class: in a module of one's own, or a notebook."""
+    """The loss is defined beside the class, in a user's module or notebook."""
     monkeypatch.syspath_prepend(tmp_path)
     digests = []
     for n, code in enumerate([LOSS, LOSS.replace(text, replacement)]):

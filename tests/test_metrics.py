@@ -1,4 +1,4 @@
-"""Average precision and the F1 family: named definitions, what is undefined said out loud, only the order counts."""
+"""Average precision and the F1 family: named definitions, undefined values are reported, only the order counts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A new loss is one function and one class of three lines: everything that shows methods finds it."""
+"""A new loss is one function and one class of three lines; everything that shows methods finds it."""
 
 import re
 
@@ -28,7 +28,7 @@ def bent(
     strange=None,
     reduction="mean",
 ):
-    """A loss whose hyperparameters nobody has met before."""
+    """A loss with hyperparameters that no other loss has."""
     if form not in ("a", "b"):
         raise ValueError(f"form is a or b, got {form!r}")
     scale = slope2 * times * (1 + tiny) * alpha + span[1] - hard * (form == "b")

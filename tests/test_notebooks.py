@@ -1,4 +1,4 @@
-"""The notebooks: what each must look like, and that what they find is what they say."""
+"""The notebooks: their required form, and that their findings agree with their prose."""
 
 import ast
 import dataclasses
@@ -51,12 +51,12 @@ def code(nb):
 
 @pytest.fixture
 def tree(code):
-    """All code of a notebook; a magic or a shell line is no Python and fails here."""
+    """Return the syntax tree of a notebook's code; magics and shell lines are not Python and fail here."""
     return ast.parse("\n".join(cell.source for cell in code))
 
 
 def called(tree, name):
-    """Calls of a function, by its plain or its dotted name."""
+    """Return the calls of a function, by its plain or its dotted name."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return [
         call for call in calls if name in (getattr(call.func, "id", None), getattr(call.func, "attr", None))
@@ -111,7 +111,7 @@ def test_is_committed_without_outputs(nb, code):
 
 
 def test_cells_are_readable(nb, code):
-    """One idea a cell; no number of cells or lines asks for cutting one in two."""
+    """One idea per cell; limits on cells and lines never require cutting one in two."""
     assert max(len(cell.source.splitlines()) for cell in code) <= 40
     assert all(cell.source.strip() for cell in nb.cells)
     assert not [cell for cell in code if "noqa" in cell.source]
@@ -232,7 +232,7 @@ def items(file):
 
 
 def test_every_figure_and_table_of_the_papers_is_drawn():
-    """Each by the notebook that the list names; and no source is named that the list does not know."""
+    """Each is drawn by the notebook that the list names, and no notebook names a source that is not in the list."""
     wanted = items(Path(__file__).parent / "reference" / "coverage.csv")
     drawn = {(item, p.stem) for p in PATHS for promise in Notebook(p).promises for item in promise.source}
     assert len(wanted) == 49
@@ -259,7 +259,7 @@ def chosen(pytestconfig) -> list:
 
 
 def execute(paths, folder, **options):
-    """These notebooks with runs and figures below `folder`, as `spml figures` runs them."""
+    """Run these notebooks as `spml figures` does, with runs and figures below `folder`."""
     values = {"runs_dir": str(folder / "runs"), "figures_dir": str(folder / "figures"), "seeds": [*SEEDS]}
     if len(paths) < len(PATHS):
         values["compared"] = COMPARED
@@ -272,7 +272,7 @@ def execute(paths, folder, **options):
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory, chosen):
-    """Folder with runs/ and figures/."""
+    """Return a folder with runs/ and figures/."""
     folder = tmp_path_factory.mktemp("notebooks")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
@@ -292,7 +292,7 @@ def headline(executed, chosen):
 
 
 def one(numbers, *words):
-    """The only number whose name holds all words."""
+    """Return the only number whose name contains all words."""
     (found,) = (
         value for key, value in numbers.items() if key != "claims" and all(word in key for word in words)
     )
@@ -499,7 +499,7 @@ def test_figures_on_disk(executed, chosen):
 
 @pytest.mark.slow
 def test_notebooks_share_their_runs(executed):
-    """Several notebooks want the same three GR runs; each was trained once, and nothing unfinished is left."""
+    """Several notebooks need the same three GR runs; each was trained once, and nothing unfinished is left."""
     runs = [folder for folder in (executed / "runs").iterdir() if (folder / "summary.json").is_file()]
     configs = [json.loads((folder / "config.json").read_text()) for folder in runs]
     usual = dataclasses.asdict(Experiment(dataset="digits", method="gr").resolved())
@@ -516,7 +516,7 @@ def test_unchanged_notebooks_are_skipped(executed, chosen, monkeypatch):
 
 @pytest.mark.slow
 def test_again_gives_the_same_bytes(executed, chosen, tmp_path, monkeypatch):
-    """Executed once more, in another folder and from finished runs: nothing is trained, every file is the same."""
+    """Executed again, in another folder and from finished runs, nothing is trained and every file is the same."""
     monkeypatch.chdir(ROOT)
     for path in (executed / "runs").glob("digits-*"):
         shutil.copytree(path, tmp_path / "runs" / path.name)

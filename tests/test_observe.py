@@ -1,4 +1,4 @@
-"""What an experiment says about its labels, and runs on it."""
+"""An experiment's choice of observed labels, and runs with it."""
 
 import csv
 import json

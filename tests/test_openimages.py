@@ -1,4 +1,4 @@
-"""Open Images: absent is not present, the machine's guesses are unknown, and memory stays bounded."""
+"""Open Images: absent is not present, machine labels are unknown, and memory stays bounded."""
 
 import tracemalloc
 

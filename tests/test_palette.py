@@ -1,4 +1,4 @@
-"""Methods can be told apart, by colour-blind readers too."""
+"""Methods are distinguishable, also for colour-blind readers."""
 
 from itertools import combinations
 
@@ -24,7 +24,7 @@ TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 
 
 
 def lab(color, vision):
-    """CIELAB (D65) of a colour as somebody with this vision sees it."""
+    """Return the CIELAB (D65) coordinates of a colour as seen with this colour vision."""
     rgb = np.array(mpl.colors.to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     xyz = TO_XYZ @ (VISION[vision] @ linear).clip(0, 1) / TO_XYZ.sum(1)

@@ -1,4 +1,4 @@
-"""Prepared pixels: the same bytes however often it was stopped, found by content, and a full disk loses nothing."""
+"""Prepared pixels have the same bytes however often they are interrupted, are found by content, and survive a full disk."""
 
 import errno
 import shlex
@@ -33,7 +33,7 @@ def pictures(tmp_path):
 
 @pytest.fixture
 def chunked(monkeypatch):
-    """Four images a chunk, each chunk flushed."""
+    """Use four images per chunk, and flush each chunk."""
     monkeypatch.setattr(pixels, "BATCH", 4)
     monkeypatch.setattr(store, "FLUSHED", 1)
 
@@ -47,7 +47,7 @@ def find(images, size, cache):
 
 
 def values(found):
-    """All of it, in memory."""
+    """Return all rows, in memory."""
     return torch.cat([x for _, x in loading.batches(found, [torch.arange(len(found))], "cpu")])
 
 

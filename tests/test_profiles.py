@@ -1,4 +1,4 @@
-"""Values of parameters: profiles, what a command gives, and what is asked before a kernel starts."""
+"""Values of parameters: from profiles and commands, checked before a kernel starts."""
 
 import os
 from pathlib import Path
@@ -48,7 +48,7 @@ CURVES = 'lr: float = 1e-3\nvenue: str = "ijcai2024"\nfigures_dir: str = "figure
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project of two notebooks that nothing may execute."""
+    """Return a project of two notebooks that must not be executed."""
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path)
     for name, declare in (("01-curves", CURVES), ("07-trains", TRAINS)):
@@ -291,7 +291,7 @@ def test_shared_parameters_are_called_and_typed_alike(path):
 
 @pytest.mark.slow
 def test_every_notebook_runs_in_the_smoke_profile(monkeypatch, tmp_path):
-    """In minutes, with numbers that mean nothing: no claim is looked at."""
+    """It takes minutes, and its numbers mean nothing, so no claim is checked."""
     monkeypatch.chdir(ROOT)
     where = {"figures_dir": str(tmp_path / "figures"), "runs_dir": str(tmp_path / "runs")}
     results = runner.run_notebooks((), where, jobs=2, profile="smoke")

@@ -1,4 +1,4 @@
-"""An interrupted training goes on where its last epoch ended, with the same bits as one that nobody disturbed."""
+"""An interrupted training resumes after its last epoch, with the same bits as an uninterrupted one."""
 
 import errno
 import os
@@ -41,7 +41,7 @@ OPTIONS = [
 
 
 class Interrupted(BaseException):
-    """As sudden as Ctrl-C."""
+    """Raised as suddenly as Ctrl-C."""
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +284,7 @@ def files(found):
 @pytest.mark.parametrize("phases", [{}, {"linear_epochs": 2, "linear_lr": 0.01}], ids=["one", "two"])
 @pytest.mark.parametrize("number", [2, 4, 6, 7])
 def test_a_run_is_resumed_by_asking_for_it_again(tmp_path, monkeypatch, capfd, phases, number):
-    """The evaluations are epochs 0 to 3 of one phase, or 0 to 2 of the head and 0 to 3 of the whole."""
+    """Evaluations are epochs 0 to 3 of a single phase, or 0 to 2 of the head and 0 to 3 of the whole network."""
     wanted = small_digits(monkeypatch, **phases)
     with monkeypatch.context() as patch:
         interrupt(patch, train.Trainer, "evaluate", number)

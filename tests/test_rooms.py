@@ -1,4 +1,4 @@
-"""The house: which room may import which, and how many modules lie outside a room."""
+"""The package's structure: which subpackage may import which, and how many modules are in none."""
 
 import ast
 from pathlib import Path
@@ -28,7 +28,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports() -> dict[str, set[str]]:
-    """Module -> modules of the package that it imports, at the top or within a function."""
+    """Return module -> modules of the package that it imports, at the top or within a function."""
     known = modules()
     found = {}
     for name, file in known.items():

@@ -1,4 +1,4 @@
-"""A run is named by what determines it, is whole or absent, and is trained once.
+"""A run is named by what determines it, is complete or absent, and is trained once.
 
 Trained on forty generated pictures, so that a run takes a fraction of a second.
 """
@@ -33,7 +33,7 @@ COLORS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 
 
 def paint(root, num=40):
-    """A folder of 16x16 pictures with one or two coloured halves."""
+    """Write a folder of 16x16 pictures with one or two coloured halves."""
     root.mkdir(parents=True)
     rng, rows, names = np.random.default_rng(0), ["image,split,labels"], list(COLORS)
     for n in range(num):
@@ -72,7 +72,7 @@ def small(pictures):
 
 @pytest.fixture
 def key(tmp_path):
-    """The key of an experiment, without training it."""
+    """Return the key of an experiment without training it."""
 
     def key(experiment):
         experiment = experiment.resolved()
@@ -83,7 +83,7 @@ def key(tmp_path):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Counts trainings: the list grows by one for each call of `fit`."""
+    """Return a list that grows by one for each call of `fit`."""
     calls, fit = [], train.fit
 
     def spy(*args, **options):
@@ -96,7 +96,7 @@ def trained(monkeypatch):
 
 @pytest.fixture(scope="module")
 def finished(pictures, tmp_path_factory):
-    """One run of two epochs, for all tests that only read."""
+    """Return one run of two epochs, for all tests that only read it."""
     experiment = Experiment(
         dataset="folder", root=str(pictures), data={"size": 16}, mode="end_to_end", backbone="digits_cnn",
         method="gr", epochs=2, batch_size=8, lr=0.01, accelerator="cpu", observe=(1, 1),
@@ -151,7 +151,7 @@ def test_seeds_of_labels_weights_and_order_are_apart(small, tmp_path):
 
 
 def test_epoch_0_is_before_training(small, tmp_path):
-    """Whatever is trained, and however fast, starts from the same network."""
+    """Every method and learning rate starts from the same network."""
     runs = [run(small(**its), root=tmp_path) for its in ({}, {"lr": 0.1}, {"method": "em"}, {"epochs": 2})]
     start = runs[0].logits("val", 0)
     assert all(np.array_equal(start, other.logits("val", 0)) for other in runs[1:])
@@ -340,7 +340,7 @@ def test_the_place_is_not_in_the_key_as_a_data_option_either(small, key, picture
 
 
 def test_content_is_in_the_key(small, key, pictures, tmp_path):
-    """Within one process, too: in a notebook a user mends a label and runs the cell again."""
+    """Also within one process: in a notebook, a user corrects a label and runs the cell again."""
     root = shutil.copytree(pictures, tmp_path / "pictures")
     before = key(small(root=str(root)))
     text = (root / "labels.csv").read_text()
@@ -568,7 +568,7 @@ def _at_once(experiment, root, barrier, log):
 
 @pytest.mark.slow
 def test_killed_run_is_trained_anew_and_once_by_two_processes(small, tmp_path):
-    """One scene after the other in one test: each process spends seconds on importing torch."""
+    """Several scenes share one test, since each process takes seconds to import torch."""
     spawn, root, log = multiprocessing.get_context("spawn"), tmp_path / "runs", tmp_path / "log"
     experiment = small(epochs=15)
     victim = spawn.Process(target=_killed, args=(experiment, root))
@@ -861,7 +861,7 @@ def test_oracle_sees_everything_by_its_labels(small, tmp_path):
 
 
 def test_validation_labels_choose_the_epoch(small, tmp_path, monkeypatch):
-    """What `fit` is given for validation: the truth, or one positive an image; never the test part."""
+    """`fit` gets the truth for validation, or one positive per image, and never the test split."""
     given, fit = [], train.fit
 
     def spy(model, method, train_part, val, config, **options):
@@ -897,7 +897,7 @@ def test_digits_by_default(tmp_path, monkeypatch):
 
 
 def test_a_result_says_by_which_rules(small, tmp_path):
-    """Case 27: which validation labels and stop rule, what settings were tuned on; asking changes no experiment."""
+    """Case 27: validation labels, stop rule, and what settings were tuned on; the record changes no experiment."""
     base = small(epochs=2)
     before = dataclasses.asdict(base)
     runs = [

@@ -1,4 +1,4 @@
-"""A search tries what its file says, chooses on validation alone, and goes on after any interruption."""
+"""A search tries what its file defines, chooses on validation data only, and resumes after any interruption."""
 
 import copy
 import functools
@@ -34,7 +34,7 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fixed(pictures):
-    """Fields of a training that takes a tenth of a second."""
+    """Return the fields of a training that takes a tenth of a second."""
     return {"dataset": "folder", "root": str(pictures), "data": {"size": 16}, "mode": "end_to_end", "method": "em",
             "backbone": "digits_cnn", "epochs": 2, "batch_size": 8, "accelerator": "cpu"}  # fmt: skip
 
@@ -55,7 +55,7 @@ def plan(fixed):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Learning rates of all trainings in this process."""
+    """Return the learning rates of all trainings in this process."""
     calls, fit = [], train.fit
 
     def spy(*args, **options):
@@ -226,7 +226,7 @@ def test_a_repeated_trial_takes_the_place_of_no_other_in_part_of_a_grid(plan):
 
 
 def asked(wide, number, interrupt=()):
-    """Return what a grid tries first; `interrupt`: trials that are begun, given up and repeated."""
+    """Return what a grid tries first; `interrupt`: trials that are started, abandoned and repeated."""
     kept = optuna.create_study(sampler=study._Grid(wide))
     for n in range(number + len(interrupt)):
         trial = kept.ask()
@@ -348,7 +348,7 @@ def test_tpe_draws_another_value_in_each_trial(plan, tmp_path):
 
 
 def test_pruned(plan, tmp_path, monkeypatch):
-    """The pruner sees validation mAP by epoch; what it stops is counted, not chosen, and leaves nothing."""
+    """The pruner sees validation mAP by epoch; what it stops is counted, not chosen, and leaves no files."""
     seen = {}
 
     class Pruner(optuna.pruners.BasePruner):
@@ -402,7 +402,7 @@ def test_two_at_once_on_one_journal_are_refused(plan, tmp_path):
 
 
 def test_loses_a_worker(plan, tmp_path, monkeypatch):
-    """The others go on; the same search repeats what was lost."""
+    """The other workers continue, and the same search repeats what was lost."""
 
     def lose_the_second(function, items, executor=None):
         for n, item in enumerate(items):
@@ -477,7 +477,7 @@ def test_without_a_terminal_a_line_tells_how_far_it_is(plan, tmp_path, capsys):
 
 
 def test_a_trial_left_running_is_repeated(plan, tmp_path):
-    """As kill -9 leaves it: begun, never ended."""
+    """The state that kill -9 leaves: started, never finished."""
     (tmp_path / "search").mkdir()
     kept = study._open(plan(), str(tmp_path / "search" / "small.journal"))
     plan().suggest(kept.ask())
@@ -500,7 +500,7 @@ def test_database(plan, tmp_path, trained, monkeypatch):
 
 
 def test_machines_that_share_a_database_do_not_exceed_the_trials(plan, tmp_path, monkeypatch):
-    """The other one finishes while we are at it."""
+    """The other machine finishes in the meantime."""
     url = f"sqlite:///{tmp_path}/base.db"
     other = functools.partial(study._trial, space=plan(), storage=url, root=tmp_path)
     mine = study._trial
@@ -515,7 +515,7 @@ def test_machines_that_share_a_database_do_not_exceed_the_trials(plan, tmp_path,
 
 
 def test_a_silent_machine_is_given_up(plan, tmp_path, monkeypatch):
-    """Its trial is repeated once it was not heard of for a while; until then nobody takes it."""
+    """Its trial is repeated after it has been silent for a while, and not before."""
     url = f"sqlite:///{tmp_path}/base.db"
     monkeypatch.setattr(study, "HEARTBEAT", 1)
     with pytest.warns(UserWarning, match="Heartbeat"):
@@ -589,7 +589,7 @@ def test_help_is_instant():
 
 @pytest.mark.slow
 def test_killed_with_its_workers_goes_on(file, tmp_path):
-    """kill -9 of the search; its two workers end by themselves, and the same command ends the grid."""
+    """After kill -9 of the search, its two workers end by themselves, and the same command finishes the grid."""
     root = tmp_path / "runs"
     command = [sys.executable, "-c", "from spml_core.cli import main; main()", "search", str(file), "--jobs", "2",
                "--runs-dir", str(root), "-p", "epochs", "30"]  # fmt: skip
@@ -605,7 +605,7 @@ def test_killed_with_its_workers_goes_on(file, tmp_path):
 
 
 def test_pool_is_the_same_as_here(plan, tmp_path):
-    """Any executor; threads here, so that it is quick."""
+    """This holds for any executor; threads make the test fast."""
     here = search.search(plan(), root=tmp_path / "here", progress=False)
     with ThreadPoolExecutor(1) as pool:
         there = search.search(plan(), pool, tmp_path / "there", progress=False)

@@ -1,4 +1,4 @@
-"""The set-up files agree with each other, and the package is importable without side effects."""
+"""The set-up files agree with each other, and importing the package has no side effects."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def direct_dependencies() -> list[Requirement]:
 
 
 def pins(machine: str, python: str = "3.11", system: str = "Linux") -> dict[str, str]:
-    """Name -> version of the constraints that apply on one kind of machine."""
+    """Return name -> version of the constraints that apply on one kind of machine."""
     found = {}
     platform = {"Linux": "linux", "Darwin": "darwin"}[system]
     environment = default_environment() | {
@@ -57,7 +57,7 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 
 def tracked_files() -> list[Path]:
-    """Files that git knows, or would take with `git add --all`."""
+    """Return the files that git tracks, or would add with `git add --all`."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if listed.returncode != 0:

@@ -1,4 +1,4 @@
-"""SMILE: its losses against released values, its divergence, its head, and what the encoder is for."""
+"""SMILE: its losses against released values, its divergence, its head, and the role of the encoder."""
 
 import pytest
 import torch

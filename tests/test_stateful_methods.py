@@ -1,4 +1,4 @@
-"""Methods that remember: what they change when, what they save, and that it is the authors' number."""
+"""Methods with a state: what they change and when, what they save, and agreement with the authors' numbers."""
 
 import copy
 import importlib
@@ -45,7 +45,7 @@ def value_and_grad(method, logits, observed, step):
 
 
 def epochs(method, logits, observed, last, num_epochs=10, first=1):
-    """One batch an epoch, the whole training set in it."""
+    """Run epochs of one batch, which holds the whole training set."""
     for epoch in range(first, last + 1):
         value = method(logits, observed, Step(epoch, num_epochs, torch.arange(len(logits))))
     return value
@@ -106,7 +106,7 @@ def test_all_code_that_decides_is_in_the_digest(monkeypatch, name, module, funct
 
 
 def changed(method, logits, observed, step):
-    """Entries whose gradient is not that of `an`."""
+    """Return the entries whose gradient is not that of `an`."""
     _, grad = value_and_grad(method, logits, observed, step)
     _, plain = value_and_grad(build("an", logits.shape[1]), logits, observed, step)
     return (grad - plain).abs() > 1e-6

@@ -21,7 +21,7 @@ def claim(text, verdict, evidence=""):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Figures of two notebooks on a folder of photographs."""
+    """Return a folder with the figures of two notebooks on photographs."""
     monkeypatch.chdir(PROJECT)
     numbers = {"test mAP, gr": 61.4321, "methods": 25}
     claims = [

@@ -1,4 +1,4 @@
-"""A training that learned nothing is told, one that learned is not; tests/test_runs.py has real ones."""
+"""A training that learned nothing gives a warning, one that learned does not; tests/test_runs.py has real ones."""
 
 from types import SimpleNamespace
 

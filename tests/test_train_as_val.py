@@ -1,4 +1,4 @@
-"""Training images in place of validation images: a look at a training from inside that does not change it."""
+"""Training images in place of validation images show a training from inside without changing it."""
 
 import numpy as np
 

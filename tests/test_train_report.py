@@ -91,7 +91,7 @@ main(["warn"])
 
 
 def test_a_terminal_without_a_width_gets_a_bar(tmp_path):
-    """Else tqdm draws nothing."""
+    """Without a width, tqdm would draw nothing."""
     pytest.importorskip("pty")
     command = [sys.executable, "-c", "from spml_core.cli import main; main()", "train", "--epochs", "1"]
     for split in ("train", "val", "test"):

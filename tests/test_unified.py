@@ -1,4 +1,4 @@
-"""The method `unified`: every loss that it contains, and what it refuses."""
+"""The method `unified`: every loss it contains, and what it refuses."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Labels whose truth is unknown are in no group: of no study, table, figure or notebook."""
+"""Labels whose truth is unknown are in no group of any study, table, figure or notebook."""
 
 import json
 from dataclasses import replace

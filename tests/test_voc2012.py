@@ -1,4 +1,4 @@
-"""PASCAL VOC 2012: difficult objects, the published division, and what a damaged copy is told."""
+"""PASCAL VOC 2012: difficult objects, the published division, and the errors for a damaged copy."""
 
 import numpy as np
 import pytest

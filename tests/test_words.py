@@ -1,4 +1,4 @@
-"""Words of reports."""
+"""The wording of reports."""
 
 import pytest
 

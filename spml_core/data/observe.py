@@ -128,7 +128,7 @@ def _draw(observe, part: Part, seed: int, protocol: str) -> np.ndarray:
 
 
 def require_agreement(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.ndarray:
-    """Return `observed` unchanged if these labels, drawn by somebody else, agree with the truth where it is known.
+    """Return `observed` unchanged if these labels, drawn elsewhere, agree with the truth where it is known.
 
     Raises:
         DataError: they do not; the first image and class are named.

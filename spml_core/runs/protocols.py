@@ -57,7 +57,7 @@ PROTOCOLS = {
     ),
     "lasd": (
         "LASD 5.1: end to end for ten epochs, batch size from {8, 16} and learning rate from {1e-2, 1e-3, 1e-4, 1e-5} "
-        "by validation mAP; three views an image are the method's (`lasd` with alpha > 0)",
+        "by validation mAP; three views per image are the method's (`lasd` with alpha > 0)",
         {"epochs": 10, "val_labels": "clean"},
     ),
 }

@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 from spml_core.data import DataError, Dataset, Part
 
 SIZES = {"train": 4000, "val": 1000, "test": 2000}
-COUNTS = (0.6, 0.3, 0.1)  # probabilities of 1, 2, 3 digits: 1.5 positives an image
+COUNTS = (0.6, 0.3, 0.1)  # probabilities of 1, 2, 3 digits: 1.5 positives per image
 CANVAS, CELL = 32, 16  # pixels
 CELLS = (CANVAS // CELL) ** 2
 SCALE = (11, 14)  # side of a digit in pixels, both ends included
