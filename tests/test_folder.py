@@ -344,10 +344,10 @@ def test_a_label_that_is_only_unknown_is_named(folder):
     """It may be misspelt, and the intended label would then count as absent."""
     rows = ["a.png,train,sky,", "b.png,train,sea,sky", "c.png,val,sea,skj"]
     root = folder(rows, header="image,split,labels,unknown")
-    told = (
+    expected = (
         r"1 label unknown for some image and positive for none: skj \(labels.csv line 4\). did you mean 'sky'"
     )
-    with pytest.warns(UserWarning, match=told):
+    with pytest.warns(UserWarning, match=expected):
         load("folder", root=root, size=8)
     assert "skj" in read("folder", root=root).odd[0]
 

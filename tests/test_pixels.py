@@ -1,4 +1,4 @@
-"""Prepared pixels have the same bytes however often they are interrupted, are found by content, and survive a full disk."""
+"""Prepared pixels have the same bytes however often they are interrupted, and are found by content."""
 
 import errno
 import shlex

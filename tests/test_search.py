@@ -121,7 +121,7 @@ def test_a_file_that_is_refused(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, expected",
     [
         (
             "spaec: {lr: [1]}",
@@ -148,12 +148,12 @@ def test_a_file_that_is_refused(tmp_path, text, message):
         ("", "is not a mapping: it must hold"),
     ],
 )
-def test_a_wrong_file_is_told_in_one_line_with_place_and_value(tmp_path, text, told):
+def test_a_wrong_file_gives_one_line_with_place_and_value(tmp_path, text, expected):
     file = write(tmp_path, text)
     with pytest.raises(ValueError) as raised:
         read(file)
     said = str(raised.value)
-    assert said.startswith(str(file)) and told in said and "\n" not in said
+    assert said.startswith(str(file)) and expected in said and "\n" not in said
     assert not re.search("pydantic|function-after|Value error|Extra inputs", said)
 
 
@@ -464,8 +464,8 @@ def test_a_search_that_went_on_makes_the_trials_of_one_that_was_not_interrupted(
             search.search(wanted, root=tmp_path / "one", progress=False)
     one = search.search(wanted, root=tmp_path / "one", progress=False)
     two = search.search(wanted, root=tmp_path / "two", progress=False)
-    told = ["lr", "batch_size", "val_map"]
-    assert one.trials[told].equals(two.trials[told]) and len(one.trials) == 5
+    columns = ["lr", "batch_size", "val_map"]
+    assert one.trials[columns].equals(two.trials[columns]) and len(one.trials) == 5
 
 
 def test_without_a_terminal_a_line_tells_how_far_it_is(plan, tmp_path, capsys):
@@ -571,7 +571,7 @@ def test_command(file, tmp_path, pictures):
         (["FILE", "--storage", "no such thing://x"], "cannot open the database"),
     ],
 )
-def test_wrong_use_is_told(file, tmp_path, arguments, text):
+def test_wrong_use_is_reported(file, tmp_path, arguments, text):
     arguments = [str(file) if word == "FILE" else word for word in arguments]
     result = CliRunner().invoke(main, ["search", *arguments, "--runs-dir", str(tmp_path / "runs")])
     assert result.exit_code == 2

@@ -9,7 +9,7 @@ from spml_core.runs import Experiment, symptoms
 
 
 @pytest.mark.parametrize(
-    "maps, scores, told",
+    "maps, scores, expected",
     [
         ([15.0, 15.1], [[1.0], [2.0]], []),
         ([15.0, 15.0], [[1.0], [2.0]], ["never rose"]),
@@ -18,11 +18,13 @@ from spml_core.runs import Experiment, symptoms
         ([15.0, 16.0], [[3.0, 2.0]], []),  # one image
     ],
 )
-def test_symptoms(maps, scores, told):
+def test_symptoms(maps, scores, expected):
     logits = [np.array(scores)] * len(maps)
     fitted = SimpleNamespace(history=[{"val_map": m} for m in maps], val_logits=logits, best_epoch=1)
     found = symptoms.training_warnings(fitted, Experiment().resolved(), num_train=4000)
-    assert len(found) == len(told) and all(part in text for part, text in zip(told, found, strict=True))
+    assert len(found) == len(expected) and all(
+        part in text for part, text in zip(expected, found, strict=True)
+    )
     assert not any("too short" in text for text in found) or len(maps) == 2
 
 
