@@ -123,7 +123,7 @@ def test_rows_are_found_by_image_and_split(tmp_path):
     assert read.rows(["b", "a"], "train").tolist() == [[0, 1, 0], [1, 0, 0]]
     with pytest.raises(DataError, match="2 of 3 train images are not in the manifest: d, e"):
         read.rows(["a", "d", "e"], "train")
-    with pytest.raises(DataError, match="image c is in split 'train', but in 'val' in the manifest"):
+    with pytest.raises(DataError, match="image c is in split 'train', but the manifest has it in 'val'"):
         read.rows(["a", "c"], "train")
 
 

@@ -90,7 +90,7 @@ def test_choice_of_classes(tmp_path):
     with pytest.raises(OptionError, match="option classes of data set 'openimages' is 'Cat'"):
         read("openimages", root=tmp_path, classes="Cat")
     with pytest.raises(
-        DataError, match=r"2 of the classes[\s\S]*'Cta' is the name of 0 classes[\s\S]*'Fish'"
+        DataError, match=r"2 of the requested classes[\s\S]*'Cta' is the name of 0 classes[\s\S]*'Fish'"
     ):
         openimages.read(tmp_path, classes=["Cta", "Fish"])
     with pytest.raises(DataError, match="min_images=2 positive training images; most: 1"):
