@@ -92,5 +92,5 @@ def test_photographs_keep_their_shape(tmp_path):
     (shown,) = pictures(dataset, "test", [0], "folder", root=tmp_path)
     assert shown.shape == (107, 160, 3) and (shown == [5, 0, 0]).all()
     (tmp_path / "labels.csv").write_text("\n".join(lines[:-1]) + "\n")
-    with pytest.raises(DataError, match=r"image '5\.png' is not in the label files"):
+    with pytest.raises(DataError, match=r"image '5\.png' is no longer in the label files"):
         pictures(dataset, "test", [0], "folder", root=tmp_path)
