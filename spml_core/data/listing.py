@@ -133,7 +133,7 @@ def finish(
 
     Args:
         divide: draw 20 % of the train images as validation (`labels.split`, seed 1200), as published, before the
-        policies remove any image.
+            policies remove any image.
         unlabeled: images without a positive label: "error" (a problem, raised by `assemble`), "drop", or "keep".
         allow_missing: leave out the images whose file is missing, instead of raising an error.
         published: split ("train" before validation is drawn from it) -> number of images in the published data set.

@@ -66,8 +66,10 @@ class _Processes(ProcessPoolExecutor):
 
 
 def processes(number: int) -> ProcessPoolExecutor:
-    """Return a pool of processes on this machine, which end if its `with` block is interrupted; their trainings can
-    resume."""
+    """Return a pool of processes on this machine; they end if its `with` block is interrupted.
+
+    Their trainings can be resumed.
+    """
     return _Processes(number)
 
 

@@ -30,19 +30,18 @@ _MANY = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(train.Training):
-    """Everything that determines a training run: data set, labels, method and model, and all fields of
-    `train.Training`.
+    """Everything that determines a training run: data, labels, method, model, and all fields of `train.Training`.
 
     None means the data set's own default (`DEFAULTS`), or that of the method.
 
     Args:
         dataset: one of `data.DATASETS`; `root` is its folder, `data` further options of `data.load`.
         method: a registered name; `params` are its hyperparameters. `expected_positives` may be "auto", the mean
-        number of (known) true labels of a validation image; this is the default for methods that require it. With
-        val_labels "observed" it must be a number.
+            number of (known) true labels of a validation image; this is the default for methods that require it. With
+            val_labels "observed" it must be a number.
         seed: for label draw, initial weights and order of examples (three separate streams).
         observe: (num_pos, num_neg) labels shown per image, -1 = all. None = what the method needs: (1, 0) for all but
-        oracles. Or {"drop": 0.8}, Hill's missing ratio; {"weights": "inverse_frequency"}, a biased draw;
+            oracles. Or {"drop": 0.8}, Hill's missing ratio; {"weights": "inverse_frequency"}, a biased draw;
             {"manifest": path}, the labels of a file, whose SHA-256 is part of the key. See `data.observe`.
         protocol: of the label draw, "per_image" or "cole2021" (see `labels.observe`).
         val_labels: "clean" or "observed": the validation labels that choose the epoch.
@@ -58,7 +57,7 @@ class Experiment(train.Training):
             its own epochs. The first phase has no flips, and its learning rate is `linear_lr` (None = `lr` times
             `head_lr_factor`).
         head_lr_factor: None = 10 for a pretrained backbone (GR's released code), else 1.
-        tuned_on: a note for the record on which labels the settings were chosen by, e.g. "val, clean"; None = not
+        tuned_on: a note for the record: the labels by which the settings were chosen, e.g. "val, clean"; None = not
             tuned.
 
     Raises:

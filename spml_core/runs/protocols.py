@@ -64,8 +64,7 @@ PROTOCOLS = {
 
 
 def protocol(name: str, dataset: str | None = None) -> dict:
-    """Return fields of an `Experiment`, with batch size, epochs and learning rate if the source has them for
-    `dataset`.
+    """Return fields of an `Experiment`, with batch size, epochs and learning rate where the source gives them.
 
     Args:
         name: of `PROTOCOLS`.

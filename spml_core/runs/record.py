@@ -182,8 +182,7 @@ def finished(root: str | Path = "runs") -> list[Run]:
 
 
 def table(runs: Iterable[Run]) -> pd.DataFrame:
-    """Return one row per run: method, seed, val_map, test_map, best_epoch, and the rules that chose epoch and
-    settings.
+    """Return one row per run: method, seed, val_map, test_map, best_epoch, and how epoch and settings were chosen.
 
     Warn if the runs do not follow one protocol (`PROTOCOL`, the data's content, the definition of AP), since their
     numbers are then not comparable. What an oracle observes is not checked: it sees more by design.

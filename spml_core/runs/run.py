@@ -52,7 +52,7 @@ def run(
         fresh: train again even if the run exists; the old one stays until the new one is complete.
         progress: show a progress bar, in a terminal or a notebook.
         on_epoch: called with the row of `Run.history` after each epoch that is trained. An exception from it
-        interrupts the training; `train.Abandoned` also deletes what was trained.
+            interrupts the training; `train.Abandoned` also deletes what was trained.
 
     Raises:
         ValueError: unknown method, data set, option or value, before any work.
@@ -70,8 +70,9 @@ def run_all(
     fresh: bool = False,
     progress: bool = True,
 ) -> list[Run]:
-    """Run each experiment, here or on an executor, and return the runs in order. All are checked first; equal ones run
-    once.
+    """Run all experiments, here or on an executor, and return the runs in order.
+
+    All are checked first; equal ones run once.
 
     Args:
         executor: of `concurrent.futures`, or one that submits like them: Dask, MPI, submitit (see docs/clusters.md).

@@ -41,10 +41,10 @@ class Training:
         stop_drop: stop when validation mAP falls this many points below the best (GR: 2, EM: 0); None = never.
         seed: for the order of examples.
         threads: CPU threads while training; None = torch's own choice. With 1, small networks are faster, are not
-        slowed down by other processes on the same cores, and give the same bits on any number of cores.
+            slowed down by other processes on the same cores, and give the same bits on any number of cores.
         precision, accelerator: one of `Precision`, `Accelerator`. Precision "auto" is bf16 on a GPU that supports it,
-        fp16 with gradient scaling on other GPUs, and float32 on a CPU; accelerator "auto" is a GPU if there is one.
-        Loss and weights are float32, except with "64-true", where the weights are float64.
+            fp16 with gradient scaling on other GPUs, and float32 on a CPU; accelerator "auto" is a GPU if there is
+            one. Loss and weights are float32, except with "64-true", where the weights are float64.
         tf32: let a GPU multiply float32 matrices in TF32 (10 bits of mantissa).
         channels_last: store images and filters pixel by pixel. Faster on GPUs, and on CPUs by 9 to 30 %.
         compile: use `torch.compile` on the model; worth it for long trainings only.
