@@ -25,7 +25,7 @@ START_SECONDS = 180  # a busy machine may need long
 
 
 def missing() -> str:
-    """Return why no browser can be driven here, "" where one can."""
+    """Return why no browser can be used here, "" if one can."""
     try:
         import playwright  # noqa: F401
     except ImportError:
@@ -151,7 +151,7 @@ def drag(shown, name: str, by: int) -> None:
 
 
 def value(shown, name: str) -> float:
-    """Return what stands beside a slider."""
+    """Return the value shown beside a slider."""
     return float(slider(shown, name).locator(".widget-readout").inner_text().replace("\N{MINUS SIGN}", "-"))
 
 

@@ -49,7 +49,7 @@ COMPILED = ("gr", "em", "hill")
 
 
 class Work(NamedTuple):
-    """What each part is given: the device, whether all is small, images, and a folder that goes away afterwards."""
+    """The inputs of each part: the device, whether everything is small, images, and a temporary folder."""
 
     device: str
     tiny: bool
@@ -98,7 +98,7 @@ def epoch_on_features(work: Work) -> Rows:
 
 
 def one_process(work: Work) -> Rows:
-    """DDP of one process, and the same training without it."""
+    """Compare DDP with a single process to the same training without it."""
     alone = run(resume.experiment("gr", work.device), root=work.folder / "alone", progress=False)
     yield "test mAP, alone", alone.summary["test_map"], "%"
     launcher = [
@@ -197,7 +197,7 @@ def send(part: str, work: Work, sender) -> None:
 
 
 def make_up(folder: Path, images: int) -> list[Path]:
-    """Write pictures of 500 x 375 pixels: coarse noise, which JPEG compresses about as well as photographs."""
+    """Write images of 500 x 375 pixels: coarse noise, which JPEG compresses about as well as photographs."""
     rng = np.random.default_rng(0)
     folder.mkdir()
     for n in range(images):

@@ -68,7 +68,7 @@ def on_labels(name: str, shape: tuple[int, int], device: str = "cpu"):
 
 
 def ratio(loss, shape: tuple[int, int]) -> float:
-    """Median over pairs of (time of loss) / (time of BCE with logits), measured one after the other."""
+    """Return the median over pairs of (time of loss) / (time of BCE with logits), measured in alternation."""
     return statistics.median(own / other for own, other in times(loss, shape))
 
 
@@ -98,16 +98,16 @@ def times(loss, shape: tuple[int, int], pairs=60, device: str = "cpu") -> list[t
 
 
 def batch(shape: tuple[int, int], device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
-    """Random logits, and one observed positive an image on average."""
+    """Return random logits, and one observed positive per image on average."""
     options = {"generator": torch.Generator(device).manual_seed(0), "device": device}
     logits = torch.randn(shape, **options).requires_grad_()
     return logits, (torch.rand(shape, **options) < 1 / shape[1]).to(torch.int8)
 
 
 def peak_memory(loss, shape: tuple[int, int], device: str = "cpu") -> float:
-    """Peak of forward + backward beyond input and gradient, in tensors of the input's size.
+    """Return the peak of forward + backward beyond input and gradient, in tensors of the input's size.
 
-    The profiler reports each allocation and release of torch's CPU memory; tracemalloc sees Python's alone.
+    The profiler reports each allocation and release of torch's CPU memory; tracemalloc sees only Python's.
     """
     logits, observed = batch(shape, device)
     loss(logits, observed).backward()

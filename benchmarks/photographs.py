@@ -47,7 +47,7 @@ class Results:
     """A CSV file with one row per run, read when it is opened and written anew with each result.
 
     Attributes:
-        dataset: name of the folder that results are added of.
+        dataset: name of the folder whose results are added.
     """
 
     def __init__(self, file: Path):
@@ -68,7 +68,7 @@ class Results:
         tqdm.write(f"{' '.join(str(row[name]) for name in KEY)}: test mAP {row['test_map']:.2f}")
 
     def forget(self, setting: str, method: str) -> None:
-        """Take out the results of an earlier search, which chose something else."""
+        """Remove the results of an earlier search with another choice."""
         own = self.rows[KEY[:3]].eq([self.dataset, setting, method]).all(axis=1)
         self.rows = self.rows[~own]
 
@@ -88,7 +88,7 @@ class Results:
 def experiments(names, seeds, **fields) -> list[Experiment]:
     """Return one for each method and seed, with the hyperparameters published for VOC 2012.
 
-    How many labels are positive is a property of the data, and counted.
+    The number of positive labels is a property of the data, and is counted.
     """
     params = comparison.parameters(names, "voc2012")
     params = {

@@ -1,8 +1,8 @@
-"""Kill trainings with SIGKILL at random places, start them again, and compare with what nobody disturbed.
+"""Kill trainings with SIGKILL at random places, start them again, and compare them with undisturbed ones.
 
     python -m benchmarks.resume --kills 20
 
-A kill hits a step of the optimizer, or the writing of a checkpoint, before or after it has its name. Every training
+A kill hits a step of the optimizer or the writing of a checkpoint, before or after it gets its name. Every training
 must end with the same bits: weights and method state of the best epoch, logits of all epochs, history.
 """
 
@@ -37,7 +37,7 @@ STEPS = EPOCHS * 192 // 32
 
 
 def experiment(method: str, accelerator: str = "cpu") -> Experiment:
-    """A small training with everything that has a state: augmentation, schedule, running average."""
+    """Return a small training with everything that has a state: augmentation, schedule, running average."""
     options = {
         "flip": True,
         "schedule": "one_cycle",
@@ -82,7 +82,7 @@ def trained(wanted: Experiment, root: Path, kill: tuple[str, int] | None = None,
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Everything of the one run in `root` that may not depend on interruptions."""
+    """Return everything in the single run in `root` that must not depend on interruptions."""
     (path,) = (p for p in root.iterdir() if p.name.startswith("digits-"))
     files = {f.name: f.read_bytes() for f in path.glob("*.safetensors")}
     rows = (path / "history.csv").read_text().splitlines()
@@ -90,7 +90,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def compare(kills: int, seed: int = 0, methods=tuple(METHODS)) -> list[tuple[str, list, list[str]]]:
-    """(method, where it was killed, files that differ) for each method; `kills` are shared out among them."""
+    """Return (method, where it was killed, files that differ) for each method; `kills` are divided among them."""
     rng, rows = random.Random(seed), []
     for n, method in enumerate(methods):
         wanted = experiment(method)

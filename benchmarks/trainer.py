@@ -45,7 +45,7 @@ def cpu_name() -> str:
 
 
 def bare(model, inputs, observed, val, epochs: int, batch_size: int) -> None:
-    """The least that trains: no check, no schedule, no method, no choice of an epoch; validation as in `fit`."""
+    """Train by a minimal loop: no check, no schedule, no method, no choice of an epoch; validation as in `fit`."""
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, fused=True)
     order = torch.Generator().manual_seed(0)
     model.train()
@@ -95,7 +95,7 @@ def overhead(repeats: int) -> None:
 
 
 def released(model, paths, observed, val, epochs: int, batch_size: int, device, on_epoch) -> None:
-    """As the field's released code trains: each sample decoded anew, everything in float32 and NCHW.
+    """Train as the field's released code does: each sample decoded anew, everything in float32 and NCHW.
 
     It validates before training and after each epoch on what `fit` does, so that both do the same work, and calls
     `on_epoch` then.
@@ -142,7 +142,7 @@ VARIANTS = {"fit": {}}  # fields of `Training`, beside the defaults
 def against_released(
     paths, size: int, epochs: int, device: torch.device, variants=VARIANTS, network: str = "resnet50"
 ) -> Iterator[tuple[str, float]]:
-    """Yield (name, seconds an image) of the released style, and of `fit` with each of `variants`.
+    """Yield (name, seconds per image) of the released style, and of `fit` with each of `variants`.
 
     It is the least over the epochs after the first, in which kernels are chosen and compiled. The images of `fit` are
     decoded before, as a prepared cache is made once for all runs.

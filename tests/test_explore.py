@@ -42,7 +42,7 @@ def lab():
 
 
 def the_method_itself(name, epoch, **params):
-    """Its scalar, and N*C times the gradient of it, on the batch that `curves.compute` describes."""
+    """Return the method's scalar, and N*C times its gradient, on the batch that `curves.compute` describes."""
     logits = torch.from_numpy(Z)[:, None].repeat(1, 10).requires_grad_()
     index = torch.arange(len(Z))
     observed = torch.zeros(len(Z), 10)
@@ -67,7 +67,7 @@ def test_gradients_are_those_of_the_method(name, epoch):
     "name", [n for n in WITH_CURVE if n not in ("ll_r", "ll_ct", "ll_cp", "em_apl", "en")]
 )
 def test_values_have_the_mean_of_the_method(name):
-    """Where all missing labels of an image are treated alike: not where a rank divides them."""
+    """This holds where all missing labels of an image are treated alike, not where a rank divides them."""
     curve = curves.compute(name, Z, 7, **NEEDED.get(name, {}))
     value, _, _ = the_method_itself(name, 7, **NEEDED.get(name, {}))
     assert (9 * curve.missing.mean() + curve.observed.mean()) / 10 == pytest.approx(value, abs=1e-9)
@@ -96,7 +96,7 @@ PARTS = {r"\hat k": "k", "v": "v", "p_m": "pm", "L_2": "two", "L_3": "three", "L
 
 
 def evaluate(text, known):
-    """A right side of an equation, as numbers."""
+    """Return the right side of an equation as numbers."""
     text = text.replace(r"\left", "").replace(r"\right", "")
     inside = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
     while r"\frac" in text:
@@ -249,7 +249,7 @@ def test_every_name_is_spelled_out(lab):
 
 
 def readout(lab):
-    """Loss and gradient of a missing label, then of an observed positive."""
+    """Return loss and gradient of a missing label, then of an observed positive."""
     cells = re.findall(r"data-value='(?:loss|gradient)'>(-?[\d.]+)<", lab.readout.value)
     kinds = ("missing", "missing_gradient", "observed", "observed_gradient")
     return dict(zip(kinds, map(float, cells), strict=True))
@@ -341,7 +341,7 @@ def test_the_code_appears_and_follows(lab):
 
 
 def test_the_noise_of_a_browser_changes_nothing(tmp_path):
-    """It adds up steps from the low end of a slider, and sends -2.0000000000000018."""
+    """A browser adds up steps from the low end of a slider, and sends -2.0000000000000018."""
     lab = loss_lab(figures_dir=str(tmp_path))
     for control in lab.hyperparameters.all():
         if isinstance(control, widgets.FloatSlider):

@@ -53,14 +53,14 @@ def screenshot(opened, what):
 
 
 def readout(page) -> dict[str, float]:
-    """The four numbers below the picture, the missing label's first."""
+    """Return the four numbers below the picture, the missing label's first."""
     texts = page.locator(".spml-panel td").filter(has_text=re.compile(r"^-?\d+\.\d{8}$")).all_inner_texts()
     kinds = ("missing", "missing_gradient", "observed", "observed_gradient")
     return dict(zip(kinds, map(float, texts), strict=True))
 
 
 def computed(page) -> dict[str, float]:
-    """What spml_core says with the numbers that stand beside the sliders."""
+    """Return what spml_core computes for the numbers beside the sliders."""
     ends = {"w": "slope w of k̂", "b": "offset b of k̂", "mu": "centre μ of v", "sigma": "width σ of v"}
     params = {
         name: tuple(driver.value(page, f"{words}, {end}") for end in ("start", "end"))
@@ -119,7 +119,7 @@ def arrow_keys_move_by_a_step(page):
 
 
 def the_last_value_wins(page):
-    """Many moves faster than they can be drawn: in the end the panel shows the last."""
+    """Move a slider faster than the panel can draw; in the end it shows the last value."""
     handle = driver.slider(page, B).locator(".noUi-handle")
     before = driver.value(page, B)
     handle.evaluate(
@@ -141,7 +141,7 @@ def code_can_be_copied(page):
 
 
 def trainings(pid: int) -> list[psutil.Process]:
-    """Processes below the server that multiprocessing has started."""
+    """Return the processes below the server that multiprocessing has started."""
     family = psutil.Process(pid).children(recursive=True)
     return [one for one in family if one.is_running() and "multiprocessing.spawn" in " ".join(one.cmdline())]
 

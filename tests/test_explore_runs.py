@@ -42,18 +42,18 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(root):
-    """By method."""
+    """Return the runs by method."""
     return {one.config["method"]: one for one in record.finished(root)}
 
 
-def told(panel, kind):
-    """All readouts of a kind, as text; the full one, where the cell shows a shorter."""
+def readouts(panel, kind):
+    """Return all readouts of a kind as text, in full where the cell shows a shorter form."""
     found = re.findall(rf"data-value='{kind}'(?: title='([^']*)')?>([^<]*)<", panel.readout.value)
     return [full or shown for full, shown in found]
 
 
 def moved(panel, slider):
-    """Move a slider from end to end; the pictures seen."""
+    """Move a slider from end to end and return the pictures seen."""
     seen = set()
     for value in np.linspace(slider.min, slider.max, 14):
         slider.value = type(slider.value)(value)
@@ -65,7 +65,7 @@ def moved(panel, slider):
 
 
 class Named:
-    """What a list shows of a run."""
+    """The parts of a run that a list shows."""
 
     def __init__(self, folder, method, seed, val_map, **fields):
         resolved = Experiment(method=method, seed=seed, **fields).resolved()
@@ -78,7 +78,7 @@ class Named:
 
 
 class Listed(RunPanel):
-    """Nothing but the list, of runs that can be compared within a data set's options."""
+    """A panel with only the list, of runs that can be compared within a data set's options."""
 
     def __init__(self, runs, compare=None):
         super().__init__("runs", runs, compare, figures.detached()[0], [])
@@ -92,7 +92,7 @@ class Listed(RunPanel):
 
 
 def named(control):
-    """The folders of the runs that a control offers."""
+    """Return the folders of the runs that a control offers."""
     return [run.path.name for _, run in control.options if run]
 
 
@@ -175,12 +175,12 @@ def test_browser_says_what_the_package_computes(root, runs):
         panel.epoch.value, panel.threshold.value, panel.class_name.value = epoch, threshold, name or ""
         for n, one in enumerate((runs["gr"], runs["em"])):
             at = min(epoch, 2 if n == 0 else 3)  # a shorter run stays at its end, and says so
-            assert told(panel, "epoch")[n] == str(at)
+            assert readouts(panel, "epoch")[n] == str(at)
             column = None if name is None else one.classes.index(name)
             labels = one.labels("val", at)
             labels = labels if column is None else labels.of_class(column)
             for kind, value in unobserved.missing(labels, threshold).items():
-                text = told(panel, kind)[n]
+                text = readouts(panel, kind)[n]
                 if np.isnan(value):
                     assert text == "undefined (n=0)"
                 else:
@@ -204,7 +204,7 @@ def test_a_threshold_of_a_browser_is_the_one_on_the_slider(runs):
     for step in (0, 35, 57, 69, 83, 94, 100):
         panel.threshold.value = step * 0.01  # 0.57 comes as 0.5700000000000001
         recall = unobserved.found(runs["an"].labels("val", 2), round(step * 0.01, 2)).recall
-        assert float(told(panel, "recall")[0]) == pytest.approx(recall, abs=1e-6)
+        assert float(readouts(panel, "recall")[0]) == pytest.approx(recall, abs=1e-6)
 
 
 @pytest.mark.parametrize("compare", [None, "an"])
@@ -226,7 +226,7 @@ def test_browser_of_a_run_without_missing_labels(runs):
         panel.epoch.value = value
         for name in ("", "0", "9"):
             panel.class_name.value = name
-            assert told(panel, "false") == ["0"] and told(panel, "distance") == ["undefined (n=0)"]
+            assert readouts(panel, "false") == ["0"] and readouts(panel, "distance") == ["undefined (n=0)"]
     for value in (0, 1):
         panel.threshold.value = value
     assert not panel.trouble.value
@@ -239,7 +239,7 @@ def test_browser_walks_through_all_runs(root, runs):
         for other in (None, two):
             panel.other.value = other or ""
             last = max(record.Run(r.path).history["epoch"].max() for r in panel.shown)
-            assert panel.epoch.max == last and len(told(panel, "run")) == len(panel.shown)
+            assert panel.epoch.max == last and len(readouts(panel, "run")) == len(panel.shown)
     assert not panel.trouble.value
 
 
@@ -274,9 +274,9 @@ def test_viewer_shows_stored_surfaces_on_one_scale(root):
                     rise = surface.rise(loss)
                     cut = rise[:, n] if direction == 0 else rise[n]
                     np.testing.assert_allclose(panel._curves[k].get_ydata(), cut)
-                    assert float(told(panel, "highest")[k]) == pytest.approx(cut.max(), abs=1e-6)
-                    assert float(told(panel, "lowest")[k]) == pytest.approx(cut.min(), abs=1e-6)
-                    assert float(told(panel, "at")[k]) == pytest.approx(ALPHAS[n], abs=1e-3)
+                    assert float(readouts(panel, "highest")[k]) == pytest.approx(cut.max(), abs=1e-6)
+                    assert float(readouts(panel, "lowest")[k]) == pytest.approx(cut.min(), abs=1e-6)
+                    assert float(readouts(panel, "at")[k]) == pytest.approx(ALPHAS[n], abs=1e-3)
                     x, y, z = panel._traces[k].get_data_3d()
                     assert z == pytest.approx(cut) and (y if direction == 0 else x) == pytest.approx(
                         ALPHAS[n]
@@ -291,8 +291,8 @@ def test_surfaces_are_told_apart(root, runs, tmp_path):
     names = [*panel.surfaces]
     assert len(names) == 3 and [name.split(":")[0] for name in names] == ["AN", "AN", "GR"]
     assert all(runs["an"].path.name in name for name in names[:2])
-    assert told(panel, "surface") == names[:2]
-    assert {text.split(",")[-3] for text in told(panel, "of")} == {" 8 images", " 16 images"}
+    assert readouts(panel, "surface") == names[:2]
+    assert {text.split(",")[-3] for text in readouts(panel, "of")} == {" 8 images", " 16 images"}
 
 
 def test_viewer_turns_and_redraws_one_figure(root):
@@ -368,7 +368,7 @@ def test_bars_are_those_of_the_table(runs, compare):
             (crosses,) = (line for line in panel._axes[n, 1 + m].lines if line.get_marker() == "x")
             assert len(crosses.get_xdata()) == (~own["right"]).sum()
     annotated = [", ".join(np.array(runs["an"].classes)[row == 1]) for row in observed]
-    assert told(panel, "annotated") == annotated
+    assert readouts(panel, "annotated") == annotated
 
 
 def test_predictions_page_through_and_stop_at_the_ends(runs):
@@ -418,16 +418,16 @@ def test_unknown_labels_are_in_no_group_of_the_browser(partly_known):
     missing = (partly_known.labels("val").observed == 0)[10:]
     positive = partly_known.labels("val").full[10:][missing]
     counts = [f"{(positive == truth).sum()}" for truth in (1, 0)]
-    assert [*told(panel, "false"), *told(panel, "true")] == counts
+    assert [*readouts(panel, "false"), *readouts(panel, "true")] == counts
     panel.threshold.value = 0
-    assert float(told(panel, "precision")[0]) == pytest.approx(positive.mean(), abs=1e-6)
+    assert float(readouts(panel, "precision")[0]) == pytest.approx(positive.mean(), abs=1e-6)
 
 
 def test_unknown_labels_have_no_bar_and_match_no_filter(partly_known):
     panel = predictions(runs=[partly_known])
     for n in range(3):
         assert sum(bar.get_width() > 0 for bar in panel._axes[n, 1].patches) == 1
-    assert told(panel, "true") == told(panel, "annotated")
+    assert readouts(panel, "true") == readouts(panel, "annotated")
     panel.threshold.value = 0
     for show in ("missing", "found", "wrong"):
         panel.show.value = show

@@ -45,13 +45,13 @@ def opened(root, tmp_path_factory):
 
 
 def tab(page, name):
-    """Open a tab; what it holds."""
+    """Open a tab and return its content."""
     page.get_by_role("tab", name=name).click()
     return page.locator(".widget-tab-contents > :not(.lm-mod-hidden)")
 
 
-def told(shown, kind):
-    """Of all cells of a kind what appears when the mouse rests on them, or else what they show."""
+def readouts(shown, kind):
+    """Return the tooltips of all cells of a kind, or their text where there is none."""
     return shown.locator(f"td[data-value='{kind}']").evaluate_all(
         "cells => cells.map(c => c.title || c.innerText)"
     )
@@ -83,10 +83,10 @@ def test_the_epoch_moves_all_four_pictures(opened, root):
     assert driver.picture(shown) != before
     page.wait_for_function("() => document.querySelector(\"td[data-value='epoch']\").innerText == '1'")
     known = {one.name.split("-")[1]: Run(one) for one in root.glob("digits-*")}
-    for n, name in enumerate(told(shown, "run")):
+    for n, name in enumerate(readouts(shown, "run")):
         rates = unobserved.missing(known[name.split(",")[0].lower()].labels("val", 1), 0.5)
         text = analysis.or_undefined(rates["distance"], 0, ".8f")
-        assert told(shown, "distance")[n] == text
+        assert readouts(shown, "distance")[n] == text
     shown.get_by_label("compare with").select_option(index=0)
     shown.locator(".spml-runs input[type=text]").fill("AN")
     shown.locator(".spml-runs select[size] option").nth(1).wait_for(state="detached")

@@ -1,4 +1,4 @@
-"""`benchmarks.gpu`, which a machine is lent for too seldom to find its faults there: all of it at a small size."""
+"""Run all of `benchmarks.gpu` at a small size, since a GPU is rarely available to find its faults."""
 
 import json
 import os
