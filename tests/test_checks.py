@@ -28,12 +28,32 @@ class Module(torch.nn.Module):
     def forward(self, logits, observed, reduction="mean"):
         return losses.an(logits, observed, reduction=reduction)
 
+class Plain(torch.nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, logits, observed):
+        return self.weight * losses.an(logits, observed)
+
+plain = Plain(1.0)
+scripted = torch.jit.script(torch.nn.functional.l1_loss)
+
+def empty_handed(logits, observed):
+    assert logits.dtype == observed.dtype
+
 number = 3
 """
 
 
 def failed(loss):
     return {f.check for f in checks.check(loss, [n for n in checks.CHECKS if n != "speed"]) if not f.passed}
+
+
+def found(loss, name):
+    """Return what one check finds; "" if it passes."""
+    (finding,) = checks.check(loss, [name])
+    return "" if finding.passed else finding.found
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -51,6 +71,66 @@ def test_nan_is_found():
     assert found["finite differences"].passed
 
 
+def test_float32_inside_is_no_fault():
+    def single(logits, observed, *, reduction="mean"):
+        return losses.an(logits.float(), observed, reduction=reduction)
+
+    assert not failed(single)
+
+    def ordered(logits, observed):
+        return losses.an(logits.float(), observed, reduction="none")[0].mean()
+
+    assert "off by" in found(ordered, "order of images")
+
+
+def test_overflow_of_a_difference_is_found():
+    def pairs(logits, observed):
+        z = logits.float()
+        mask = (observed[:, :, None] < observed[:, None, :]).float()
+        return ((z[:, :, None] - z[:, None, :]).exp() * mask).sum().log1p()
+
+    assert "not finite" in found(pairs, "extreme logits")
+
+
+def test_any_exception_refuses_an_unknown_reduction():
+    def refusing(logits, observed, *, reduction="mean"):
+        if reduction == "average":
+            raise NotImplementedError(reduction)
+        return losses.an(logits, observed, reduction=reduction)
+
+    assert not found(refusing, "reduction")
+
+
+def test_work_in_place_is_found():
+    def in_place(logits, observed, *, reduction="mean"):
+        logits.mul_(2)
+        return losses.an(logits, observed, reduction=reduction)
+
+    assert failed(in_place) == {"repeated call"}
+    assert "changes the logits" in found(in_place, "repeated call")
+
+
+def test_verified_negative_pushed_up_is_found():
+    def squared(logits, observed, *, reduction="mean"):
+        z, y = losses.common.prepare(logits, observed)
+        return losses.common.reduce(torch.nn.functional.softplus(-z * y.abs()), reduction)
+
+    assert failed(squared) == {"verified negatives"}
+
+
+def test_a_loss_that_cannot_be_called_is_one_row():
+    (finding,) = checks.check(lambda logits, observed: (logits.mean(), None))
+    assert "returns a tuple" in finding.found
+    (finding,) = checks.check(lambda observed, logits: torch.sigmoid(observed * 1.0).detach().mean())
+    assert "has no gradient" in finding.found
+
+    def fails(logits, observed):
+        raise RuntimeError("many words " * 100)
+
+    (finding,) = checks.check(fails)
+    assert "RuntimeError" in finding.found and len(finding.found) < 250
+
+
 def test_missing_reduction_is_found():
     def unreduced(logits, observed):
         return losses.an(logits, observed, reduction="none")
@@ -62,7 +142,7 @@ def test_missing_reduction_is_found():
     def without(logits, observed):
         return losses.an(logits, observed)
 
-    assert "no argument reduction" in checks.check(without, ["reduction"])[0].found
+    assert "has no argument reduction" in checks.check(without, ["reduction"])[0].found
 
     def a_sum(logits, observed, *, reduction="mean"):
         return losses.an(logits, observed, reduction="sum" if reduction == "mean" else reduction)
@@ -116,7 +196,7 @@ def test_what_carries_no_gradient_is_held_in_finite_differences():
 def test_slow_losses_are_found(monkeypatch):
     monkeypatch.setattr(checks, "SLOWEST", 1e-3)
     (finding,) = checks.check(losses.an, ["speed"])
-    assert not finding.passed and "above 0.001" in finding.found
+    assert not finding.passed and "limit 0.001" in finding.found
 
 
 @pytest.fixture
@@ -130,12 +210,20 @@ def spml(tmp_path, monkeypatch):
 def test_command(spml):
     start = time.process_time()
     result = spml("check", "losses_of_mine:sound")
-    assert result.exit_code == 0 and "15 of 15 checks passed" in result.output, result.output
+    assert result.exit_code == 0 and "17 of 17 checks passed" in result.output, result.output
     assert time.process_time() - start < 10
     result = spml("check", "losses_of_mine:logarithm_of_zero")
     assert result.exit_code == 1 and "extreme logits" in result.output and "FAILED" in result.output
     assert spml("check", "losses_of_mine:unreduced").exit_code == 1
     assert spml("check", "losses_of_mine:Module").exit_code == 0
+    for name in ("plain", "scripted"):
+        output = spml("check", f"losses_of_mine:{name}").output
+        assert "has no argument reduction" in output and "extreme logits" in output
+    result = spml("check", "losses_of_mine:empty_handed")
+    assert (
+        result.exit_code == 1 and "assert logits.dtype == observed.dtype (losses_of_mine.py" in result.output
+    )
+    assert "0 of 1 checks passed; the other checks were not run" in result.output
 
 
 @pytest.mark.parametrize(
@@ -146,6 +234,7 @@ def test_command(spml):
         (["check", "losses_of_mine:nobody"], "nobody"),
         (["check", "no_such_module:f"], "no_such_module"),
         (["check", "losses_of_mine:number"], "is of type int, not a function"),
+        (["check", "losses_of_mine:Plain"], "Name an instance"),
         (["gr", "em"], "one name at a time"),
     ],
 )

@@ -21,7 +21,9 @@ def methods(name, loss):
     spml methods check gr                run the checks that every loss must pass
     spml methods check MODULE:FUNCTION   the same for your own loss
 
-    MODULE can be in the working directory. FUNCTION has the signature loss(logits, observed, reduction="mean").
+    MODULE can be in the working directory. FUNCTION has the signature loss(logits, observed, reduction="mean"). It
+    receives floating-point logits (N, C) and int8 labels (N, C): 1, 0 or -1 (verified negative). Wrap a loss that needs
+    other labels, e.g. loss(logits, observed.clamp(min=0).to(logits.dtype)).
 
     Exit code: 0; 1 if a check failed; 2 for wrong usage.
     """
@@ -37,15 +39,19 @@ def methods(name, loss):
 
 def _check(loss: str | None) -> None:
     """Print the results of the checks of a loss; exit with 1 if one failed."""
-    from spml_core.methods.checks import check
+    from spml_core.methods.checks import CHECKS, findings
 
     if loss is None:
         raise click.UsageError("give a method's name, or MODULE:FUNCTION: spml methods check gr")
-    findings = check(_imported(loss) if ":" in loss else loss)
-    click.echo(text.table([(f.check, "passed" if f.passed else "FAILED", f.found) for f in findings]))
-    passed = sum(f.passed for f in findings)
-    click.echo(f"{loss}: {passed} of {len(findings)} checks passed")
-    sys.exit(passed < len(findings))
+    found = []
+    for finding in findings(_imported(loss) if ":" in loss else loss):
+        found.append(finding)
+        verdict = "passed" if finding.passed else "FAILED"
+        click.echo(f"{finding.check:{max(map(len, CHECKS))}}  {verdict}  {finding.found}".rstrip())
+    passed = sum(f.passed for f in found)
+    rest = "" if len(found) == len(CHECKS) else "; the other checks were not run"
+    click.echo(f"{loss}: {passed} of {len(found)} checks passed{rest}")
+    sys.exit(passed < len(found))
 
 
 def _imported(name: str):
@@ -57,7 +63,11 @@ def _imported(name: str):
         raise ValueError(f"cannot import {name!r}: {error}") from error
     finally:
         sys.path.remove("")
-    found = found() if inspect.isclass(found) else found
+    if inspect.isclass(found):
+        try:
+            found = found()
+        except TypeError as error:
+            raise ValueError(f"{name!r} is a class. Name an instance of it instead: {error}") from error
     if not callable(found):
         raise ValueError(f"{name!r} is of type {type(found).__name__}, not a function")
     return found

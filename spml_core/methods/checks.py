@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import copy
 import inspect
+import statistics
+import textwrap
 import time
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -24,6 +28,7 @@ from spml_core.methods.registry import get
 
 EPOCHS, SEEN = 10, (1, 5, 9, 10)  # number of epochs, and those in which a method sees the batch
 SLOWEST, SHAPE = 8, (1024, 567)  # times BCE, on a large Open Images batch
+NOISE = 1.25  # a measured time fails only this far above the limit, so that the verdict does not flip
 SIZES = (0, 1e-4, 17, 18, 20, 40, 80, 90, 104, 110, 120, 1e3, 1e4)
 NEAR = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 
@@ -44,20 +49,37 @@ def check(loss: str | Callable[..., Tensor], only: Iterable[str] | None = None) 
     """Return what each check found.
 
     Args:
-        loss: a registered name; or `loss(logits, observed, reduction="mean")`, like those of `spml_core.losses`.
+        loss: a registered name; or `loss(logits, observed, reduction="mean")`, like those of `spml_core.losses`. It
+            receives floating-point logits (N, C) and int8 labels (N, C): 1, 0 or -1.
         only: names of `CHECKS`; None = all.
     """
+    return list(findings(loss, only))
+
+
+def findings(loss: str | Callable[..., Tensor], only: Iterable[str] | None = None) -> Iterator[Finding]:
+    """Yield the findings of `check` one by one. If "call" fails, nothing comes after it."""
     subject = Subject(loss)
-    return [_finding(name, subject) for name in (CHECKS if only is None else only)]
+    for name in CHECKS if only is None else only:
+        yield (finding := _finding(name, subject))
+        if name == "call" and not finding.passed:
+            return
 
 
 def _finding(name: str, subject: Subject) -> Finding:
     try:
-        return Finding(name, True, CHECKS[name](subject) or "")
+        with torch.enable_grad():  # a loss that raises may leave gradients switched off
+            return Finding(name, True, CHECKS[name](subject) or "")
     except Failed as failure:
         return Finding(name, False, str(failure))
     except Exception as error:  # a loss under test may raise anything
-        return Finding(name, False, f"{type(error).__name__}: {error}".split("\n")[0])
+        return Finding(name, False, _raised(error))
+
+
+def _raised(error: Exception) -> str:
+    """Return an exception as one short line; one without a text is shown by its line of code."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = str(error) or f"{place.line} ({Path(place.filename).name}, line {place.lineno})"
+    return f"{type(error).__name__}: {textwrap.shorten(text, 120, placeholder=' ...')}"
 
 
 class Subject:
@@ -68,7 +90,7 @@ class Subject:
 
     def __init__(self, loss: str | Callable[..., Tensor]):
         self.named = isinstance(loss, str)
-        self.cls = get(loss) if self.named else type("Mine", (Method,), {"loss": staticmethod(loss)})
+        self.cls = get(loss) if self.named else type("Mine", (Method,), {"loss": staticmethod(_signed(loss))})
         self.required = dict.fromkeys(self.cls.requires, 1.5)
 
     def ready(self, logits: Tensor, observed: Tensor, images=None, classes=None) -> _Last:
@@ -90,11 +112,21 @@ class Subject:
         method.to(device)
         index = (torch.arange(num) if images is None else images).to(device)
         *earlier, last = (_Last(method, Step(epoch, EPOCHS, index)) for epoch in SEEN)
-        if device.type != "meta":
+        if device.type != "meta" and self.named:
             with torch.no_grad():
                 for seen in earlier:
                     seen(logits, observed)
         return last
+
+
+def _signed(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the loss as a function whose signature says whether it has a reduction."""
+    loss = loss.forward if isinstance(loss, torch.nn.Module) else loss
+    try:
+        inspect.signature(loss)
+    except ValueError:
+        return lambda logits, observed: loss(logits, observed)
+    return loss
 
 
 class _Last(NamedTuple):
@@ -105,7 +137,8 @@ class _Last(NamedTuple):
 
     def __call__(self, z: Tensor, y: Tensor, reduction: str | None = None) -> Tensor:
         views = self.method.views
-        value = self.method(z if views == 1 else torch.stack([z, *[z / 2] * (views - 1)]), y, self.step)
+        first = z if reduction is None else z.clone()
+        value = self.method(first if views == 1 else torch.stack([z, *[z / 2] * (views - 1)]), y, self.step)
         return value if reduction is None else self.method.label_loss(self.step)(z, y, reduction=reduction)
 
     def reduces(self) -> bool:
@@ -120,13 +153,16 @@ def _batch(num_images=6, num_classes=5, dtype=torch.float64) -> tuple[Tensor, Te
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(num_images, num_classes, generator=generator, dtype=torch.float64)
     place = (2 * torch.arange(num_images)[:, None] + torch.arange(num_classes)) % 7
-    return logits.to(dtype), (place % 6 == 0).long() - (place == 3).long()
+    return logits.to(dtype), (place % 6 == 0).to(torch.int8) - (place == 3).to(torch.int8)
 
 
 def _value_and_grad(subject, logits: Tensor, observed: Tensor, **order) -> tuple[Tensor, Tensor]:
     """Return the loss of a batch, whatever shape it has, and the gradient of its mean."""
     logits = logits.detach().clone().requires_grad_()
-    value = subject.ready(logits.detach(), observed, **order)(logits, observed)
+    loss = subject.ready(logits.detach().clone(), observed.clone(), **order)
+    value = loss(logits.clone(), observed.clone())  # copies, for a loss that works in place
+    if not isinstance(value, Tensor):
+        raise Failed(f"returns a {type(value).__name__}: return the loss alone, a tensor")
     if not value.requires_grad:
         raise Failed("the loss has no gradient with respect to the logits: is it computed without autograd?")
     (grad,) = torch.autograd.grad(value.float().mean() if value.ndim else value, logits)
@@ -155,12 +191,26 @@ def _near(what: str, got: Tensor, expected: Tensor, rtol: float, atol: float) ->
     return difference.max().item() if difference.numel() else 0.0
 
 
+def _call(subject) -> None:
+    """Call the loss once, so that one cause is one row."""
+    logits, observed = _batch(dtype=torch.float32)
+    try:
+        _value_and_grad(subject, logits, observed)
+    except Failed:
+        raise
+    except Exception as error:
+        given = "float32 logits and int8 labels 1, 0, -1, both (6, 5)"
+        raise Failed(f"{_raised(error)}; it was called with {given}") from error
+
+
 def _extreme_logits(subject) -> str:
+    """Rows of three equal logits, and rows that mix extremes of either sign: differences of logits are extreme too."""
     sizes = torch.tensor(SIZES)
     for dtype in NEAR:
-        logits = torch.cat([sizes, -sizes]).to(dtype)[:, None].expand(-1, 3).contiguous()
-        _finite(subject, logits, torch.tensor([1, 0, -1]).expand_as(logits))
-        _finite(subject, logits, torch.tensor([1, 0, 0]).expand_as(logits))
+        for signs in ([1, 1, 1], [1, -1, 0]):
+            logits = (torch.cat([sizes, -sizes])[:, None] * torch.tensor(signs)).to(dtype)
+            for labels in ([1, 0, -1], [1, 0, 0]):
+                _finite(subject, logits, torch.tensor(labels, dtype=torch.int8).repeat(len(logits), 1))
     return "finite up to |z| = 1e4 in float32, float16, bfloat16"
 
 
@@ -205,32 +255,46 @@ def _permutation(subject, axis: int) -> None:
     other, other_grad = _value_and_grad(subject, *moved, **{("images", "classes")[axis]: order})
     if value.ndim:
         value, other = value.mean(), other.mean()
-    _near("value", other, value, 1e-9, 1e-12)
-    _near("gradient", other_grad, grad.index_select(axis, order), 1e-9, 1e-12)
+    rtol, atol = (1e-9, 1e-12) if value.dtype == torch.float64 else (1e-5, 1e-6)
+    grad = grad.index_select(axis, order)
+    _near("value", other, value, rtol, atol)
+    _near("gradient", other_grad, grad, rtol, atol * max(1, grad.abs().max().item()))
 
 
 def _repeated_call(subject) -> None:
     logits, observed = _batch()
-    before = logits.clone(), observed.clone()
     first, again = (_value_and_grad(subject, logits, observed) for _ in range(2))
     if not all(torch.equal(a, b) for a, b in zip(first, again, strict=True)):
         raise Failed("the same batch gives a different value or gradient the second time")
-    if not all(torch.equal(a, b) for a, b in zip(before, (logits, observed), strict=True)):
-        raise Failed("it modifies the logits or labels passed to it")
+    given = logits.clone(), observed.clone()
+    subject.ready(*given)(*given)
+    for name, before, after in zip(("logits", "labels"), (logits, observed), given, strict=True):
+        if not torch.equal(before, after):
+            raise Failed(f"it changes the {name} passed to it")
+
+
+def _verified_negatives(subject) -> str:
+    """A verified negative with p >= 1/2 must not be made more likely."""
+    logits, observed = _batch()
+    verified = observed == -1
+    _, grad = _value_and_grad(subject, torch.where(verified, logits.abs(), logits), observed)
+    if (grad[verified] < -1e-9).any():
+        raise Failed(f"a verified negative (-1) is pushed up: gradient {grad[verified].min():.2g}")
+    return "never pushed up"
 
 
 def _reduction(subject) -> str:
     logits, observed = _batch(16, 80, torch.float32)
     loss = subject.ready(logits, observed)
-    value = loss(logits, observed)
+    value = loss(logits.clone(), observed)
     if value.ndim:
         raise Failed(f"returns shape {tuple(value.shape)}: reduce it to a scalar, the mean over N*C")
     if not loss.reduces():
         if not subject.named:
-            raise Failed(f"has no argument reduction, one of {', '.join(REDUCTIONS)}")
+            raise Failed(f"its signature has no argument reduction, one of {', '.join(REDUCTIONS)}")
         return "a scalar; no label-by-label form"
     # A method may change its state at each call, so each call gets a copy of the same state.
-    mean, total, none = (copy.deepcopy(loss)(logits, observed, reduction=r) for r in REDUCTIONS)
+    mean, total, none = (copy.deepcopy(loss)(logits.clone(), observed, reduction=r) for r in REDUCTIONS)
     if none.shape != logits.shape:
         raise Failed(f'reduction="none" has shape {tuple(none.shape)}, not {tuple(logits.shape)}')
     _near('"mean" is not the mean of "none"', mean, none.mean(), 1e-5, 1e-7)
@@ -239,9 +303,9 @@ def _reduction(subject) -> str:
         _near('"mean" is not the default', value, mean, 1e-6, 1e-9)
     try:
         loss(logits, observed, reduction="average")
-    except ValueError:
+    except Exception:  # of any type
         return "mean, sum and none agree"
-    raise Failed('reduction="average" does not raise ValueError')
+    raise Failed('reduction="average" raises no error')
 
 
 class _Held(TorchFunctionMode):
@@ -266,7 +330,7 @@ class _Held(TorchFunctionMode):
         return self.kept[self.next - 1]
 
 
-def _finite_differences(subject, step=1e-6) -> str:
+def _finite_differences(subject) -> str:
     """Compare the gradient with central differences in which everything without gradient is held fixed."""
     logits, observed = _batch()
     loss = subject.ready(logits, observed)
@@ -275,11 +339,15 @@ def _finite_differences(subject, step=1e-6) -> str:
     def value(z: Tensor) -> Tensor:
         call = copy.deepcopy(loss)
         with held:
-            found = call(z, observed)
+            found = call(z.clone(), observed)
         return found.mean() if found.ndim else found
 
     z = logits.clone().requires_grad_()
-    (grad,) = torch.autograd.grad(value(z), z)
+    center = value(z)
+    (grad,) = torch.autograd.grad(center, z)
+    # The rounding of a float32 value, divided by the step, must stay below the tolerance.
+    fine = center.dtype == torch.float64
+    step, rtol, atol, least = (1e-6, 1e-5, 1e-6, 1) if fine else (1e-2, 1e-2, 3e-3, 0)
     slopes = torch.zeros_like(logits)
     for n, c in torch.cartesian_prod(*map(torch.arange, logits.shape)).tolist():
         sides = []
@@ -289,14 +357,14 @@ def _finite_differences(subject, step=1e-6) -> str:
             z[n, c] += sign * step
             sides.append(value(z.requires_grad_()).item())
         slopes[n, c] = (sides[0] - sides[1]) / (2 * step)
-    worst = _near("gradient", grad, slopes, 1e-5, 1e-6 * max(1, slopes.abs().max().item()))
+    worst = _near("gradient", grad, slopes, rtol, atol * max(least, slopes.abs().max().item()))
     return f"within {worst:.1g} of central differences"
 
 
 def _meta_device(subject) -> None:
     logits = torch.empty(4, 3, device="meta", requires_grad=True)
     observed = torch.empty(4, 3, device="meta", dtype=torch.int8)
-    value = subject.ready(logits, observed)(logits, observed)
+    value = subject.ready(logits, observed)(logits.clone(), observed)
     value.sum().backward()
     if value.device.type != "meta" or logits.grad.shape != (4, 3):
         raise Failed("the value or the gradient is on another device")
@@ -312,25 +380,31 @@ def _speed(subject) -> str:
 
     def seconds(function, labels) -> float:
         logits.grad = None
+        given = logits.clone()
         start = clock()
-        function(logits, labels).mean().backward()
+        function(given, labels).mean().backward()
         return clock() - start
 
-    pairs = [(seconds(loss, observed), seconds(binary_cross_entropy_with_logits, claimed)) for _ in range(8)]
-    mine, its = map(min, zip(*pairs, strict=True))  # other programs can only add time
-    times = mine / its / subject.cls.views
-    found = f"{times:.1f} times BCE at {SHAPE[0]} x {SHAPE[1]}"
-    if times > SLOWEST:
-        raise Failed(f"{found}, above {SLOWEST}")
+    limit, ratios = SLOWEST * subject.cls.views, []
+    for _ in range(9):
+        ratios.append(seconds(loss, observed) / seconds(binary_cross_entropy_with_logits, claimed))
+        if len(ratios) == 2 and min(ratios) > 4 * limit:
+            break
+    times = statistics.median(ratios) / subject.cls.views
+    found = f"{times:.2f} times BCE at {SHAPE[0]} x {SHAPE[1]}, limit {SLOWEST} and {NOISE - 1:.0%} for noise"
+    if times > SLOWEST * NOISE:
+        raise Failed(found)
     return found
 
 
 CHECKS: dict[str, Callable] = {
+    "call": _call,
     "extreme logits": _extreme_logits,
     **{name: partial(_finite_on, batches=batches) for name, batches in _odd_batches().items()},
     "order of images": partial(_permutation, axis=0),
     "order of classes": partial(_permutation, axis=1),
     "repeated call": _repeated_call,
+    "verified negatives": _verified_negatives,
     "reduction": _reduction,
     "finite differences": _finite_differences,
     "half precision": _half_precision,
