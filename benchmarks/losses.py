@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
 from spml_core import losses
+from spml_core.methods.checks import warm_allocator
 
 SHAPES = ((256, 80), (1024, 567))  # a COCO batch, a large Open Images batch
 GR = {"w": 2.0, "b": -2.0, "mu": 0.8, "sigma": 0.5}
@@ -92,6 +93,7 @@ def times(loss, shape: tuple[int, int], pairs=60, device: str = "cpu") -> list[t
         return seconds(loss, observed), seconds(binary_cross_entropy_with_logits, claimed)
 
     claimed = observed.float()
+    warm_allocator()
     for _ in range(5):
         once()
     return [once() for _ in tqdm(range(pairs), leave=False, disable=None)]

@@ -28,6 +28,12 @@ from spml_core.headless.contract import SHOWN_AS, headings
 from spml_core.headless.planning import Planned, Result, as_json, plan
 from spml_core.paths import locate, write_whole
 
+LONGEST = (
+    "03-benchmark",
+    "04-ablation",
+    "05-hyperparameters",
+    "11-backbones",
+)  # started first, so that none is alone at the end
 STOP_SECONDS = 5  # an interrupted kernel has this long to end by itself
 SILENT_SECONDS = 60  # between the lines that report a notebook's progress
 TRACEBACK_LINES = 12
@@ -71,9 +77,10 @@ def write_galleries(planned: list[Planned]) -> list[Path]:
 
 
 def _execute(planned: list[Planned], jobs: int) -> list[Result]:
-    executions = [Execution(one) for one in planned]
+    executions = sorted(map(Execution, planned), key=lambda execution: execution.name not in LONGEST)
     with ThreadPoolExecutor(jobs) as pool:
-        pending = futures = [pool.submit(execution.run) for execution in executions]
+        futures = {execution.name: pool.submit(execution.run) for execution in executions}
+        pending = futures.values()
         try:
             while pending:  # the timeout keeps Ctrl-C alive
                 _, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
@@ -89,7 +96,7 @@ def _execute(planned: list[Planned], jobs: int) -> list[Result]:
                 for execution in executions:
                     execution.send(signal.SIGKILL)
             raise
-    return [future.result() for future in futures]
+    return [futures[one.name].result() for one in planned]
 
 
 class Execution:
