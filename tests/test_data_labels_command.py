@@ -74,7 +74,7 @@ BAD_ARGUMENTS = [
     (["digit"], "did you mean 'digits'"),
     (["digits", "--observe", "[1]"], "observe is (num_pos, num_neg)"),
     (["digits", "--observe", "often"], "got 'often'"),
-    (["digits", "--output", "x.npy"], "ends in .csv"),
+    (["digits", "--output", "x.npy"], "must end in .csv"),
     (["digits", "-d", "sed", 1], "sed"),
 ]
 

@@ -456,7 +456,7 @@ def test_ctrl_c_ends_the_kernels(project):
     os.kill(process.pid, signal.SIGINT)
     output = process.communicate(timeout=60)[0]
     assert process.returncode == 130, output
-    assert "interrupted; the same command" in output and "02-next" not in output
+    assert "run the same command again to resume" in output and "02-next" not in output
     with pytest.raises(ProcessLookupError):
         os.kill(kernel, 0)
 

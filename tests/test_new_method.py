@@ -80,7 +80,7 @@ def test_the_command_lists_and_describes_it():
     spml = lambda *arguments: CliRunner().invoke(main, ["methods", *arguments])  # noqa: E731
     assert re.search("^mine +A loss of this test.$", spml().output, re.MULTILINE)
     described = spml("mine").output
-    for part in ("nobody has met", "slope2", "(0.0, 1.5)", "hyperparameters: none"):
+    for part in ("that no other loss has", "slope2", "(0.0, 1.5)", "hyperparameters: none"):
         assert part in described
 
 
