@@ -61,7 +61,7 @@ def test_without_runs_then_with(opened, root):
     page, errors, project = opened
     for name, text in (
         ("Runs", "There are no runs yet"),
-        ("Landscapes", "No surface"),
+        ("Landscapes", "There are no loss surfaces"),
         ("Predictions", "no runs yet"),
     ):
         tab(page, name).get_by_text(text).wait_for()
