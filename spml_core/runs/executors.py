@@ -7,12 +7,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ProcessPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 
 POLL = 0.1  # seconds; submitit itself asks Slurm at most once a minute
 
@@ -54,7 +54,8 @@ class _Processes(ProcessPoolExecutor):
         super().__init__(number, get_context("spawn"), end_at_once)  # torch does not survive a fork
 
     def submit(self, /, *args, **options):
-        job = super().submit(*args, **options)
+        with _held():
+            job = super().submit(*args, **options)
         job.set_exception = partial(_unless_cancelled, job)
         return job
 
@@ -79,9 +80,30 @@ def _unless_cancelled(job: Future, error: Exception) -> None:
         Future.set_exception(job, error)
 
 
+@contextmanager
+def _held():
+    """Delay Ctrl-C: here, where it would leave a worker half started, and in that worker, until it can end."""
+    here, received = current_thread() is main_thread(), []
+    if here:  # any thread may receive the signal and wake this one
+        before = signal.signal(signal.SIGINT, lambda *arguments: received.append(arguments))
+    if os.name == "posix":  # a new worker inherits this
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        if os.name == "posix":
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if here:
+            signal.signal(signal.SIGINT, before)
+        if received:
+            signal.raise_signal(signal.SIGINT)
+
+
 def end_at_once() -> None:
     """Make this worker end with its parent and at Ctrl-C, instead of starting what the pool has queued."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if os.name == "posix":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def watch():
         wait([parent_process().sentinel])
