@@ -34,9 +34,10 @@ from spml_core.studies import comparison
 
 SPACES = Path(__file__).parent / "spaces"
 SEARCHED = ("bce", "gr", "em", "ll_r", "wan", "an", "role", "hill", "lasd")
-OTHERS = ("pr", "iu", "two_way", "pu_mlc", "mime")  # with published or default hyperparameters only
+OTHERS = ("pr", "iu", "two_way", "pu_mlc", "mime", "smile")  # with published or default hyperparameters only
 METHODS = {"linear": SEARCHED + OTHERS, "end_to_end": ("bce", "gr", "em", "wan", "an")}
 SEEDS = {"linear": 5, "end_to_end": 3}
+RESULTS = {"linear": "data/results-photographs.csv", "end_to_end": "data/results-voc-subset.csv"}
 DATA = {"min_images": 100, "unlabeled": "drop"}  # 44 words of Corel5k, 11 classes of the VOC subset
 PUBLISHED, FOUND = "published", "searched"
 SIZE, EPOCHS, RATES, JUDGES = 160, 6, (1e-4, 3e-4), ("an", "gr")  # of end_to_end
@@ -130,23 +131,44 @@ def best_rate(rows: pd.DataFrame) -> str:
     return judged.groupby("setting").val_map.mean().idxmax()
 
 
+def overview(modes: dict[str, pd.DataFrame]) -> str:
+    """Return one table, as Markdown: the methods that are also searched, with a column per data set and setting."""
+    columns = {}
+    for mode, rows in modes.items():
+        for name, own in rows.groupby("dataset", sort=False):
+            for setting, column in scores(own, mode).items():
+                columns[f"{name}, {'fine-tuned' if mode == 'end_to_end' else setting}"] = column
+    return markdown(labelled(pd.DataFrame(columns).reindex(SEARCHED).dropna(how="all")))
+
+
+def scores(own: pd.DataFrame, mode: str) -> pd.DataFrame:
+    """Return the test mAP of each seed, as lists by method and setting: end to end, of the best learning rate only."""
+    if mode == "end_to_end":
+        own = own[own.setting == best_rate(own)]
+    found = own.groupby(["setting", "method"]).test_map.agg(list).unstack("setting")
+    return found.reindex([method for method in METHODS["linear"] if method in found.index])
+
+
+def labelled(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of a table of `scores`: means with intervals, and the names of the methods first."""
+    cells = found.map(with_interval, na_action="ignore").fillna("")
+    cells.insert(0, "method", [comparison.label(method) for method in found.index])
+    return cells
+
+
 def report(rows: pd.DataFrame, mode: str) -> str:
     """Return the tables as Markdown: mean test mAP over the seeds with its 95 % interval (Student's)."""
     texts = []
     for name, own in rows.groupby("dataset", sort=False):
+        found, first = scores(own, mode), own.iloc[0]
+        head = f"{name}: {first.classes} classes; {first.train} / {first.val} / {first.test} images"
+        cells = labelled(found)
         if mode == "end_to_end":
             own = own[own.setting == best_rate(own)]
-        first = own.iloc[0]
-        head = f"{name}: {first.classes} classes; {first.train} / {first.val} / {first.test} images"
-        scores = own.groupby(["setting", "method"]).test_map.agg(list).unstack("setting")
-        scores = scores.reindex([method for method in METHODS["linear"] if method in scores.index])
-        cells = scores.map(with_interval, na_action="ignore").fillna("")
-        cells.insert(0, "method", [comparison.label(method) for method in scores.index])
-        if mode == "end_to_end":
             cells["minutes a run"] = (own.groupby("method").seconds.mean() / 60).map("{:.0f}".format)
         texts.append(f"{head}\n\n{markdown(cells)}")
-        if mode == "end_to_end" and {"gr", "em", "an"} <= set(scores.index):
-            column = scores.iloc[:, 0]
+        if mode == "end_to_end" and {"gr", "em", "an"} <= set(found.index):
+            column = found.iloc[:, 0]
             claim = Claim.order("GR > EM > AN", {m.upper(): column[m] for m in ("gr", "em", "an")})
             texts.append(f"{claim.claim}: {claim.verdict} ({claim.evidence})")
         chosen = own[(own.setting == FOUND) & (own.seed == 0)].set_index("method", drop=False)
@@ -191,8 +213,7 @@ def main(roots, mode, names, seeds, trials, epochs, jobs, runs_dir, output):
     chosen = METHODS[mode] if names is None else tuple(names.split(","))
     if unknown := sorted(set(chosen) - set(METHODS[mode])):
         raise click.UsageError(f"--methods: no {', '.join(unknown)} in {', '.join(METHODS[mode])}")
-    name = {"linear": "photographs", "end_to_end": "voc-subset"}[mode]
-    results = Results(locate(output or f"data/results-{name}.csv"))
+    results = Results(locate(output or RESULTS[mode]))
     fields = {} if epochs is None else {"epochs": epochs}
     with processes(jobs) as pool:
         for root in roots:

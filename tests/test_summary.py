@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -50,7 +51,7 @@ def test_the_command_prints_a_row_for_each_notebook(folder):
     assert "| 1 holds, 1 undecided; test mAP, gr: 61 | GR Table 2; EM Table 1" in lines[2]
     assert "| Spearman: 0.91 | GR Fig 5a-d |" in lines[3]
     assert "On corel5k, 1 of 2 claims of the papers are decided: 1 holds, 1 undecided." in lines
-    assert lines[-1] == "| corel5k | -0.5 [-1.9, 0.9] |  | +8.7 [4.1, 13.3] |"
+    assert lines[-1] == "| corel5k |  | 61.4 |  |  |  | -0.5 [-1.9, 0.9] |  | +8.7 [4.1, 13.3] |"
     assert "somewhere" not in result.output
 
 
@@ -84,29 +85,43 @@ def test_headline_numbers_have_the_digits_that_seeds_leave_alone(value, shown):
 # --- the README ---
 
 
-def test_the_readme_is_what_the_command_makes_of_the_tracked_numbers(monkeypatch):
+def test_the_pages_are_what_the_command_makes_of_the_tracked_numbers(monkeypatch):
     monkeypatch.chdir(PROJECT)
-    page = (PROJECT / readme.README).read_text(encoding="utf-8")
+    for name, texts in readme.parts().items():
+        page = (PROJECT / name).read_text(encoding="utf-8")
+        for part, text in texts.items():
+            assert readme.update(page, part, text) == page, (
+                f"{name}: python -m benchmarks.readme writes {part}"
+            )
+    page = (PROJECT / "README.md").read_text(encoding="utf-8")
     found = json.loads((PROJECT / readme.KEPT).read_text(encoding="utf-8"))
-    assert readme.update(page, summary.markdown(found)) == page, (
-        "python -m benchmarks.readme FOLDER ... writes it"
-    )
     assert set(found[0]["notebooks"]) == {notebook.name for notebook in find()}
     assert len(re.findall(r"^\| \[\d\d-", page, re.M)) == len(found[0]["notebooks"])
 
 
-def test_the_readme_is_written_from_folders(folder, tmp_path, monkeypatch):
-    project = tmp_path / "project"
-    (project / "data").mkdir(parents=True)
+def test_the_pages_are_written_from_folders(folder, tmp_path, monkeypatch):
+    project, result = tmp_path / "project", {"setting": "published", "method": "an", "lr": 1e-3, "classes": 3}
+    for name in ("data", "docs"):
+        (project / name).mkdir(parents=True)
     (project / "pyproject.toml").write_text('[project]\nname = "spml-core"\n')
     (project / "notebooks").symlink_to(PROJECT / "notebooks")
-    (project / "README.md").write_text(f"before\n{readme.BEGIN}old\n{readme.END}\nafter\n")
+    result |= {"dataset": "pets", "train": 9, "val": 5, "test": 5}
+    rows = pd.DataFrame([result | {"seed": seed, "test_map": 70.0 + seed} for seed in range(3)])
+    rows.to_csv(project / "data" / "results-photographs.csv", index=False)
+    begin, end = "<!-- {}, by `python -m benchmarks.readme` -->\n", "<!-- end of {} -->"
+    pages = {"README.md": ("summary", "photographs"), "docs/photographs.md": ("linear",)}
+    for name, parts in pages.items():
+        empty = [f"{begin.format(part)}old\n{end.format(part)}\n" for part in parts]
+        (project / name).write_text("\n".join(["before", *empty, "after\n"]))
     monkeypatch.chdir(project)
     readme.main([str(folder)])
-    written = (project / "README.md").read_text(encoding="utf-8")
-    assert written == f"before\n{readme.BEGIN}{spml('--summary', folder).output}{readme.END}\nafter\n"
+    written = {name: (project / name).read_text(encoding="utf-8") for name in pages}
+    readme_page = written["README.md"]
+    assert readme_page.startswith(f"before\n{begin.format('summary')}{spml('--summary', folder).output}")
+    assert "| method | pets, published |" in readme_page and readme_page.endswith("\nafter\n")
+    assert "| AN | 71.0 ± 2.5 |" in readme_page and "| AN | 71.0 ± 2.5 |" in written["docs/photographs.md"]
     readme.main([str(folder)])
-    assert (project / "README.md").read_text(encoding="utf-8") == written
+    assert {name: (project / name).read_text(encoding="utf-8") for name in pages} == written
     (project / "README.md").write_text("no marks")
-    with pytest.raises(ValueError, match="has no <!-- summary"):
+    with pytest.raises(ValueError, match="there is no <!-- summary"):
         readme.main([str(folder)])

@@ -4,13 +4,15 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from spml_core.figures import dataset_name
+from spml_core import figures
 from spml_core.figures.claims import decided, tally
 from spml_core.headless.contract import Notebook, NotebookError, find, findings, read_json
 from spml_core.headless.gallery import plain
 from spml_core.paths import locate
 
-DIFFERENCES = {  # columns, and the claims of notebook 03 whose evidence is shown below them
+BENCHMARK = "03-benchmark"
+MAPS = ("bce", "gr", "em", "wan", "an")  # the methods whose mean test mAP there is shown
+DIFFERENCES = {  # columns, and the claims there whose evidence is shown below them
     "GR − EM": "GR is above EM",
     "GR − WAN": "GR is above WAN",
     "GR − AN": "GR is above AN",
@@ -20,33 +22,38 @@ DIFFERENCES = {  # columns, and the claims of notebook 03 whose evidence is show
 def read(folder: str | Path) -> dict:
     """Return what the notebooks wrote to a folder of figures, in plain JSON types.
 
-    This is the data set, each notebook's headline number and verdicts on its claims, and GR's paired differences.
+    This is the data set, each notebook's headline number and verdicts on its claims, the test mAP of a few methods,
+    and GR's paired differences.
 
     Raises:
         NotebookError: no notebook has left its numbers there.
     """
     folder = locate(folder)
-    datasets, notebooks, differences = [], {}, {}
+    datasets, notebooks, maps, differences = [], {}, {}, {}
     for notebook in find():
         numbers, claims = findings(folder, notebook.name)
         if not numbers:
             continue
-        evidence = {claim["claim"]: claim["evidence"] for claim in claims}
-        differences |= {
-            name: re.sub(r"^.*?(?=[+-]\d)", "", evidence[text])  # "GR - EM +0.8 [0.1, 1.5]" without the names
-            for name, text in DIFFERENCES.items()
-            if text in evidence
-        }
+        if notebook.name == BENCHMARK:
+            maps = {method: numbers[key] for method in MAPS if (key := f"test mAP, {method}") in numbers}
+            evidence = {claim["claim"]: claim["evidence"] for claim in claims}
+            differences = {
+                name: re.sub(
+                    r"^.*?(?=[+-]\d)", "", evidence[text]
+                )  # "GR - EM +0.8 [0.1, 1.5]" without the names
+                for name, text in DIFFERENCES.items()
+                if text in evidence
+            }
         notebooks[notebook.name] = {
             "headline": list(next(iter(numbers.items()), ())),
             "claims": [{key: claim[key] for key in ("claim", "verdict")} for claim in claims],
         }
         values = read_json(folder / f"{notebook.name}.parameters.json")
-        datasets.append(dataset_name(values.get("dataset", ""), values.get("root")))
+        datasets.append(figures.dataset_name(values.get("dataset", ""), values.get("root")))
     if not notebooks:
         raise NotebookError(f"{folder} has no numbers of a notebook: `spml figures` writes them")
     dataset = next(filter(None, datasets), "digits")
-    return {"dataset": dataset, "notebooks": notebooks, "differences": differences}
+    return {"dataset": dataset, "notebooks": notebooks, "maps": maps, "differences": differences}
 
 
 def markdown(found: Sequence[dict]) -> str:
@@ -69,11 +76,14 @@ def markdown(found: Sequence[dict]) -> str:
         parts += [f"On {one['dataset']}, {decided(claims)}"] if claims else []
     compared = [one for one in found if one["differences"]]
     if compared:
-        rows = [
-            (one["dataset"], *(one["differences"].get(name, "") for name in DIFFERENCES)) for one in compared
+        rows = [("data set", *(figures.label(method) for method in MAPS), *DIFFERENCES)]
+        for one in compared:
+            maps = (f"{one['maps'][method]:.1f}" if method in one["maps"] else "" for method in MAPS)
+            rows += [(one["dataset"], *maps, *(one["differences"].get(name, "") for name in DIFFERENCES))]
+        parts += [
+            "Test mAP (mean over the seeds), and paired differences in points with 95 % intervals (notebook 03):"
         ]
-        parts += ["Test mAP in points, paired differences over the seeds with 95 % intervals (notebook 03):"]
-        parts += [_table([("data set", *DIFFERENCES), *rows])]
+        parts += [_table(rows)]
     return "\n\n".join(parts)
 
 
