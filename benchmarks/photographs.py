@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
@@ -132,13 +133,30 @@ def best_rate(rows: pd.DataFrame) -> str:
 
 
 def overview(modes: dict[str, pd.DataFrame]) -> str:
-    """Return one table, as Markdown: the methods that are also searched, with a column per data set and setting."""
+    """Return one table, as Markdown: the methods that are also searched, with a column per data set and setting.
+
+    The last rows are differences of GR, paired by seed.
+    """
     columns = {}
     for mode, rows in modes.items():
         for name, own in rows.groupby("dataset", sort=False):
             for setting, column in scores(own, mode).items():
                 columns[f"{name}, {'fine-tuned' if mode == 'end_to_end' else setting}"] = column
-    return markdown(labelled(pd.DataFrame(columns).reindex(SEARCHED).dropna(how="all")))
+    found = pd.DataFrame(columns).reindex(SEARCHED)
+    cells = labelled(found.dropna(how="all"))
+    for other in ("em", "wan", "an"):
+        pairs = {name: column[["gr", other]].tolist() for name, column in found.items()}
+        gaps = {name: gap(*pair) for name, pair in pairs.items()}
+        if any(gaps.values()):
+            cells.loc[f"gr - {other}"] = {"method": f"GR − {comparison.label(other)}"} | gaps
+    return markdown(cells)
+
+
+def gap(values, others) -> str:
+    """Return the mean difference of two methods with its 95 % interval, paired by seed; "" where one is missing."""
+    if not (isinstance(values, list) and isinstance(others, list)) or len(values) != len(others):
+        return ""
+    return str(Interval.of_mean(np.subtract(values, others).tolist()))
 
 
 def scores(own: pd.DataFrame, mode: str) -> pd.DataFrame:
@@ -184,7 +202,8 @@ def report(rows: pd.DataFrame, mode: str) -> str:
 def unusual(method: str, params: str) -> str:
     """Return the hyperparameters that are not the method's defaults."""
     usual = json.loads(json.dumps(methods.defaults(method)))
-    return ", ".join(f"{k} {v}" for k, v in json.loads(params).items() if v != usual[k])
+    changed = {k: v for k, v in json.loads(params).items() if v != usual[k]}
+    return ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in changed.items())
 
 
 def with_interval(values: list[float]) -> str:

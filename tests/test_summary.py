@@ -100,14 +100,19 @@ def test_the_pages_are_what_the_command_makes_of_the_tracked_numbers(monkeypatch
 
 
 def test_the_pages_are_written_from_folders(folder, tmp_path, monkeypatch):
-    project, result = tmp_path / "project", {"setting": "published", "method": "an", "lr": 1e-3, "classes": 3}
+    project, result = tmp_path / "project", {"setting": "published", "lr": 1e-3, "classes": 3}
     for name in ("data", "docs"):
         (project / name).mkdir(parents=True)
     (project / "pyproject.toml").write_text('[project]\nname = "spml-core"\n')
     (project / "notebooks").symlink_to(PROJECT / "notebooks")
     result |= {"dataset": "pets", "train": 9, "val": 5, "test": 5}
-    rows = pd.DataFrame([result | {"seed": seed, "test_map": 70.0 + seed} for seed in range(3)])
-    rows.to_csv(project / "data" / "results-photographs.csv", index=False)
+    maps = {"an": (70.0, 71.0, 72.0), "gr": (73.0, 74.0, 76.0)}
+    rows = [
+        result | {"method": method, "seed": seed, "test_map": value}
+        for method, values in maps.items()
+        for seed, value in enumerate(values)
+    ]
+    pd.DataFrame(rows).to_csv(project / "data" / "results-photographs.csv", index=False)
     begin, end = "<!-- {}, by `python -m benchmarks.readme` -->\n", "<!-- end of {} -->"
     pages = {"README.md": ("summary", "photographs"), "docs/photographs.md": ("linear",)}
     for name, parts in pages.items():
@@ -119,6 +124,7 @@ def test_the_pages_are_written_from_folders(folder, tmp_path, monkeypatch):
     readme_page = written["README.md"]
     assert readme_page.startswith(f"before\n{begin.format('summary')}{spml('--summary', folder).output}")
     assert "| method | pets, published |" in readme_page and readme_page.endswith("\nafter\n")
+    assert "| GR − AN | +3.3 [1.9, 4.8] |" in readme_page and "GR − EM |" not in readme_page.split("pets")[1]
     assert "| AN | 71.0 ± 2.5 |" in readme_page and "| AN | 71.0 ± 2.5 |" in written["docs/photographs.md"]
     readme.main([str(folder)])
     assert {name: (project / name).read_text(encoding="utf-8") for name in pages} == written
