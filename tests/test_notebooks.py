@@ -418,7 +418,6 @@ def test_k_hat_assumptions(headline):
     assert one(numbers, "fitted b") < 0
     assert one(numbers, "FN share") == pytest.approx(0.057, abs=0.006)
     assert one(numbers, "mAP", "fit throughout") < one(numbers, "mAP", "towards the fit")
-    assert all(one(numbers, "lost by a biased draw", f", {m}") > 1 for m in ("an", "em", "gr"))
 
 
 @pytest.mark.slow
