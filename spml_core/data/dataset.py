@@ -31,6 +31,7 @@ class Part:
         known: (N, C) bool, where the truth is known; `full` is 0 elsewhere. None = everywhere.
         rows: (N,) row numbers in the one matrix that train and val were divided from: the published draws (protocol
             "cole2021") run through that matrix. None = the part is a matrix of its own.
+        salience: (N, C) share of the image that a label covers, in [0, 1], 0 for absent labels. None = not known.
     """
 
     inputs: torch.Tensor
@@ -38,6 +39,7 @@ class Part:
     ids: tuple[str, ...]
     known: np.ndarray | None = None
     rows: np.ndarray | None = None
+    salience: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

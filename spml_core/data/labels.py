@@ -1,4 +1,4 @@
-"""Which labels a method may see: single positive, k positives, missing ratios, biased draws, and the split.
+"""Which labels a method may see: single positive, k positives, missing ratios, biased and wrong labels, the split.
 
 Convention everywhere in the project: 1 = confirmed positive, 0 = unobserved, -1 = verified negative.
 """
@@ -131,37 +131,100 @@ def biased(
     seed: int = 1200,
     ids: Sequence[str] | None = None,
     known=None,
+    *,
+    temperature: float = 1.0,
 ) -> np.ndarray:
-    """Observe `num_pos` positives of each image, drawn with probability proportional to a weight per class.
+    """Observe `num_pos` positives of each image, drawn with probability proportional to weight^(1 / temperature).
 
-    For robustness studies, since annotators name what is common or salient. Positives are drawn one after the other
-    without replacement, by an exponential race: class c of an image finishes at -log(1 - u) / weights[c], with u in
-    [0, 1) from the hash of (seed, image id, class), and the first ones are shown. So the draw of an image depends only
-    on (seed, image id, weights), and equal weights give the draw of `observe(protocol="per_image")`.
+    For robustness studies, since annotators name what is common, salient, easy, or known to them. Positives are drawn
+    one after the other without replacement, by an exponential race: class c of an image finishes at -log(1 - u) /
+    weight, with u in [0, 1) from the hash of (seed, image id, class), and the first ones are shown. So the draw of an
+    image depends only on (seed, image id, weights), and equal weights give the draw of
+    `observe(protocol="per_image")`.
 
     Args:
-        weights: (C,) positive numbers, up to a factor; or a preset of `class_weights` computed from `full`, which
-            changes slightly with every missing image.
+        weights: (C,) positive numbers, one per class, up to a factor; or (N, C) numbers >= 0, one per label of each
+            image, where a label of weight 0 is shown only if no other is left; or a preset of `class_weights` computed
+            from `full`, which changes slightly with every missing image.
+        temperature: 0 shows the labels of the largest weights (ties are drawn uniformly); larger values bring the draw
+            closer to a uniform one.
         Other arguments as in `observe`.
 
     Returns:
         (N, C) int8 in {1, 0}.
 
     Raises:
-        ValueError: weights that are not C positive finite numbers, an unknown preset, or as `observe`.
+        ValueError: weights of another shape or out of range, an unknown preset, a negative temperature, or as
+            `observe`.
     """
     full, known = _check(full, known)
     if num_pos < -1:
         raise ValueError(f"num_pos={num_pos}: a count is >= 0, or -1 for all")
+    if not 0 <= temperature < np.inf:
+        raise ValueError(f"temperature={temperature}: a number >= 0 (0 = always the largest weight)")
     weights = class_weights(full, weights) if isinstance(weights, str) else np.asarray(weights, float)
-    if weights.shape != full.shape[1:]:
-        raise ValueError(f"weights have shape {weights.shape}; expected ({full.shape[1]},): one per class")
-    if not (np.isfinite(weights) & (weights > 0)).all():
-        worst = np.flatnonzero(~(np.isfinite(weights) & (weights > 0)))[0]
+    if weights.shape not in (full.shape[1:], full.shape):
         raise ValueError(
-            f"weights[{worst}] = {weights[worst]}: weights are finite and > 0; give a rarely named class a small one"
+            f"weights have shape {weights.shape}; expected ({full.shape[1]},), one per class, or {full.shape}, one "
+            "per label of each image"
         )
-    return _draw(full, known, _counts(num_pos, full), 0, seed, "per_image", ids, weights)
+    bad = ~(np.isfinite(weights) & (weights >= 0)) | ((weights.ndim == 1) & (weights == 0))
+    if bad.any():
+        worst = np.argwhere(bad)[0]
+        rule = "> 0; give a rarely named class a small one" if weights.ndim == 1 else ">= 0"
+        raise ValueError(
+            f"weights[{', '.join(map(str, worst))}] = {weights[*worst]}: weights are finite and {rule}"
+        )
+    weights = np.broadcast_to(weights, full.shape)
+    return _draw(full, known, _counts(num_pos, full), 0, seed, "per_image", ids, weights, temperature)
+
+
+def annotators(full, knows, seed: int = 1200, ids: Sequence[str] | None = None) -> np.ndarray:
+    """Return (N, C) weights for `biased`: 1 for the classes that the annotator of an image knows, else 0.
+
+    Each image is given to an annotator at random; one who knows none of its labels passes it on to the next. The
+    choice depends on (seed, image id) only.
+
+    Args:
+        full: (N, C) truth in {1, 0}.
+        knows: (A, C) bool, the classes that each of A annotators knows.
+        seed, ids: as in `observe`.
+    """
+    full, knows = np.asarray(full) == 1, np.asarray(knows, bool)
+    able = full.astype(int) @ knows.T > 0  # (N, A)
+    names = [f"{name}\0annotator" for name in (range(len(full)) if ids is None else ids)]
+    chosen = _first(able, np.ones(len(full), int), seed, names)
+    return (chosen.astype(int) @ knows).astype(float)
+
+
+def wrong(
+    observed, full, share: float, seed: int = 1200, ids: Sequence[str] | None = None, known=None
+) -> np.ndarray:
+    """Return `observed` with a wrong label in place of the positives of a share of the images, drawn at random.
+
+    An image shows as many positives as before, all of them classes that are truly (and by `known`) absent; which
+    images and classes depends on (seed, image id) only. An image with too few absent classes, or without an observed
+    positive, stays as it is.
+
+    Args:
+        observed: (N, C) in {1, 0}.
+        share: probability in [0, 1] that an image is annotated wrongly.
+        full, seed, ids, known: as in `observe`.
+
+    Raises:
+        ValueError: a share outside [0, 1], or as `observe`.
+    """
+    full, known = _check(full, known)
+    if not 0 <= share <= 1:
+        raise ValueError(f"wrong={share}: the share of images with a wrong label is between 0 and 1")
+    observed, absent = np.array(observed, np.int8), _negative(full == 1, known)
+    names = [f"{name}\0wrong" for name in (range(len(full)) if ids is None else ids)]
+    shown = (observed == 1).sum(1)
+    digests = [sha256(f"{seed}\0{name}".encode()).digest() for name in names]
+    ranks = np.frombuffer(b"".join(digests), ">u8")[::4].astype(np.uint64)
+    rows = np.flatnonzero((_uniform(ranks) < share) & (shown > 0) & (shown <= absent.sum(1)))
+    observed[rows] = _first(absent[rows], shown[rows], seed, [names[n] for n in rows])
+    return observed
 
 
 def class_weights(full, preset: str) -> np.ndarray:
@@ -174,7 +237,8 @@ def class_weights(full, preset: str) -> np.ndarray:
     """
     if preset not in WEIGHTS:
         raise ValueError(
-            f"unknown weights {preset!r}: use one of {', '.join(WEIGHTS)}, or a number per class"
+            f"unknown weights {preset!r}: use one of {', '.join(WEIGHTS)}, or a number per class (an experiment's "
+            "`observe` also takes salience, and a .csv file of scores)"
         )
     count = np.maximum(np.asarray(full).sum(0, dtype=float), 1)
     return count if preset == "frequency" else 1 / count
@@ -230,7 +294,9 @@ def _counts(count: int, full: np.ndarray) -> np.ndarray:
     return np.full(len(full), full.shape[1] if count == -1 else count)
 
 
-def _draw(full, known, num_pos, num_neg: int, seed: int, protocol: str, ids, weights=None) -> np.ndarray:
+def _draw(
+    full, known, num_pos, num_neg: int, seed: int, protocol: str, ids, weights=None, temperature: float = 1
+) -> np.ndarray:
     """Draw `num_pos` (N,) positives and `num_neg` negatives of each image, fewer where it has fewer."""
     if protocol not in PROTOCOLS:
         raise ValueError(f"unknown protocol {protocol!r}: use one of {', '.join(PROTOCOLS)}")
@@ -240,7 +306,7 @@ def _draw(full, known, num_pos, num_neg: int, seed: int, protocol: str, ids, wei
     observed = np.zeros(full.shape, np.int8)
     if protocol == "per_image":
         names = range(len(full)) if ids is None else ids
-        observed[_first(positive, num_pos, seed, names, weights)] = 1
+        observed[_first(positive, num_pos, seed, names, weights, temperature)] = 1
         if num_neg:
             observed[_first(_negative(positive, known), _counts(num_neg, full), seed, names)] = -1
     else:
@@ -259,8 +325,8 @@ def _negative(positive, known) -> np.ndarray:
     return ~positive if known is None else ~positive & known
 
 
-def _first(candidates, count, seed: int, names, weights=None) -> np.ndarray:
-    """Return (N, C) bool: the `count` (N,) candidates of each row that rank first.
+def _first(candidates, count, seed: int, names, weights=None, temperature: float = 1) -> np.ndarray:
+    """Return (N, C) bool: the `count` (N,) candidates of each row that rank first, by (N, C) weights if given.
 
     The rank is the SHA-256 of (seed, name, class), so it is the same on every machine and with every library version.
     Its first 8 bytes decide; two candidates share them only once in 1e11 draws of COCO's size.
@@ -275,11 +341,24 @@ def _first(candidates, count, seed: int, names, weights=None) -> np.ndarray:
         pairs = zip(row.tolist(), column.tolist(), strict=True)
         digests = b"".join([sha256(prefix[r] + suffix[c]).digest() for r, c in pairs])
         rank = np.frombuffer(digests, ">u8")[::4].astype(np.uint64)
+        late = np.zeros(len(row))
         if weights is not None:
-            uniform = (rank >> np.uint64(11)) * 2.0**-53  # in [0, 1), so that the logarithm is finite
-            rank = -np.log1p(-uniform) / weights[column]
-        order = np.lexsort((rank, row))  # by row, and by rank within a row
+            late = _lateness(_uniform(rank), weights[part[row], column], temperature)
+        order = np.lexsort((rank, late, row))  # by row, then by weight and chance, then by chance alone
         start = np.searchsorted(row, np.arange(len(part)))
         first = order[np.arange(len(row)) - start[row] < count[part][row]]
         chosen[part[row[first]], column[first]] = True
     return chosen
+
+
+def _uniform(rank: np.ndarray) -> np.ndarray:
+    """Return a number in [0, 1) for each 64-bit hash."""
+    return (rank >> np.uint64(11)) * 2.0**-53
+
+
+def _lateness(uniform, weights, temperature: float) -> np.ndarray:
+    """Return when each label finishes the race of `biased`, as a logarithm, so that small temperatures stay finite."""
+    with np.errstate(divide="ignore"):  # a weight of 0 never finishes
+        if temperature == 0:
+            return -weights
+        return np.log(-np.log1p(-uniform)) - np.log(weights) / temperature

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from spml_core import data, words
-from spml_core.data import labels, manifest
+from spml_core.data import labels, manifest, scores
 from spml_core.data.dataset import DataError, Part
 
 FORM = (
-    "observe is (num_pos, num_neg), each >= 0 or -1 for all; or {'drop': ratio}; or {'num_pos': 1, 'weights': "
-    "'inverse_frequency'}, a preset or a number per class; or {'manifest': path}"
+    "observe is (num_pos, num_neg), each >= 0 or -1 for all; or {'drop': ratio}; or {'manifest': path}; or "
+    "one or more of {'weights': 'inverse_frequency', 'annotators': [['cat', 'dog'], ['car']], 'wrong': 0.05}, with "
+    "'temperature' and 'num_pos' if needed"
 )
+SALIENCE = "salience"  # the weights that a data set itself may have, `Part.salience`
 
 
 def check(observe) -> tuple[int, int] | dict:
@@ -30,21 +33,75 @@ def check(observe) -> tuple[int, int] | dict:
     elif isinstance(observe, Mapping) and set(observe) == {"drop"}:
         labels.num_kept([], observe["drop"])
         return dict(observe)
-    elif isinstance(observe, Mapping) and "weights" in observe and set(observe) <= {"num_pos", "weights"}:
-        weights, num_pos = observe["weights"], observe.get("num_pos", 1)
-        plain = weights if isinstance(weights, str) else np.array(weights, float).reshape(-1).tolist()
-        if isinstance(num_pos, int):
-            classes = 1 if plain is weights else len(plain)
-            labels.biased(np.zeros((0, classes)), plain, num_pos)  # raises if they are invalid
-            return {"num_pos": num_pos, "weights": plain}
-    elif isinstance(observe, Mapping) and "manifest" in observe and set(observe) <= {"manifest", "sha256"}:
-        found = manifest.identify(observe["manifest"])
-        if observe.get("sha256", found) != found:
-            raise DataError(
-                f"{observe['manifest']} has changed: its SHA-256 is {found}, not {observe['sha256']}"
-            )
-        return {"manifest": str(observe["manifest"]), "sha256": found}
+    elif isinstance(observe, Mapping) and "manifest" in observe:
+        if set(observe) <= {"manifest", "sha256", "wrong"}:
+            return _of_file(observe, "manifest", manifest.identify) | _wrong(observe)
+    elif isinstance(observe, Mapping) and set(observe) & {"weights", "annotators", "wrong"}:
+        if set(observe) <= {"num_pos", "weights", "sha256", "temperature", "annotators", "wrong"}:
+            return _biased(observe)
     raise ValueError(f"{FORM}; got {observe!r}")
+
+
+def _biased(observe: Mapping) -> dict:
+    """Return a biased draw in normal form, without what has its default, or raise ValueError."""
+    num_pos, temperature = observe.get("num_pos", 1), observe.get("temperature", 1)
+    weights, annotators = observe.get("weights"), observe.get("annotators")
+    if not isinstance(num_pos, int) or not isinstance(temperature, int | float):
+        raise ValueError(f"{FORM}; got {observe!r}")
+    plain, numbers = {"num_pos": num_pos}, [1.0]
+    if isinstance(weights, str | Path) and str(weights).endswith(".csv"):
+        plain |= _of_file(observe, "weights", manifest.digest)
+    elif isinstance(weights, str):
+        if weights != SALIENCE:
+            labels.class_weights(np.zeros((0, 1)), weights)  # raises if there is no such preset
+        plain["weights"] = weights
+    elif weights is not None:
+        plain["weights"] = numbers = np.array(weights, float).reshape(-1).tolist()
+    labels.biased(
+        np.zeros((0, len(numbers))), numbers, num_pos, temperature=temperature
+    )  # raises if one is invalid
+    if annotators is not None:
+        if not _lists_of_names(annotators):
+            raise ValueError(
+                f"annotators={annotators!r}: a list with the names of the classes that each one knows"
+            )
+        plain["annotators"] = [list(names) for names in annotators]
+    return plain | ({} if temperature == 1 else {"temperature": float(temperature)}) | _wrong(observe)
+
+
+def _wrong(observe: Mapping) -> dict:
+    """Return the checked share of wrong labels; nothing if it is 0."""
+    share = observe.get("wrong", 0)
+    if not isinstance(share, int | float):
+        raise ValueError(f"{FORM}; got {observe!r}")
+    labels.wrong(np.zeros((0, 1)), np.zeros((0, 1)), share)
+    return {"wrong": float(share)} if share else {}
+
+
+def _lists_of_names(groups) -> bool:
+    def filled(each):
+        return isinstance(each, list | tuple) and len(each) > 0
+
+    return filled(groups) and all(
+        filled(names) and all(isinstance(name, str) for name in names) for names in groups
+    )
+
+
+def _of_file(observe: Mapping, key: str, identify: Callable) -> dict:
+    """Return the path of a file and its SHA-256, or raise DataError if that is not the one given."""
+    path = observe[key]
+    found = identify(path)
+    if observe.get("sha256", found) != found:
+        raise DataError(f"{path} has changed: its SHA-256 is {found}, not {observe['sha256']}")
+    return {key: str(path), "sha256": found}
+
+
+def identity(observe) -> tuple | dict:
+    """Return a checked `observe` with the content of a file, its SHA-256, in place of its path."""
+    if "sha256" not in observe:
+        return observe
+    key = "manifest" if "manifest" in observe else "weights"
+    return {name: value for name, value in observe.items() if name != "sha256"} | {key: observe["sha256"]}
 
 
 def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
@@ -82,17 +139,19 @@ def draw(
 
     Raises:
         ValueError: as the functions of `labels`.
-        DataError: a manifest that does not fit the data set, or contradicts its truth.
+        DataError: a manifest or scores that do not fit the data set, a manifest that contradicts its truth, annotators
+            of other classes, or salience of a data set without it.
     """
     wanted = {split: parts[split] for split in ("train", "val") if split in parts}
     if isinstance(observe, dict) and "manifest" in observe:
         read = manifest.read(observe["manifest"], classes)
         return {
-            split: require_agreement(read.rows(part.ids, split), part, classes)
+            split: require_agreement(read.rows(part.ids, split), part, classes, observe.get("wrong", 0))
             for split, part in wanted.items()
         }
-    if isinstance(observe, dict) and isinstance(observe.get("weights"), str):
-        observe = observe | {"weights": labels.class_weights(parts["train"].full, observe["weights"])}
+    if isinstance(observe, dict) and "num_pos" in observe:
+        weights = _weights(observe, parts["train"], classes)
+        return draw_together(lambda part: _draw_biased(observe, weights, part, classes, seed), wanted)
     return draw_together(lambda part: _draw(observe, part, seed, protocol), wanted)
 
 
@@ -112,7 +171,8 @@ def draw_together(draw: Callable[[Part], np.ndarray], parts: Mapping[str, Part])
         return None if first is None else np.concatenate([first, second])[order]
 
     ids = tuple(merged(np.array(train.ids, object), np.array(val.ids, object)))
-    whole = Part(None, merged(train.full, val.full), ids, merged(train.known, val.known))
+    known, salience = merged(train.known, val.known), merged(train.salience, val.salience)
+    whole = Part(None, merged(train.full, val.full), ids, known, salience=salience)
     observed = np.empty(whole.full.shape, np.int8)
     observed[order] = draw(whole)
     return {"train": observed[: len(train)], "val": observed[len(train) :]}
@@ -122,26 +182,72 @@ def _draw(observe, part: Part, seed: int, protocol: str) -> np.ndarray:
     images = {"ids": part.ids, "known": part.known, "seed": seed}
     if isinstance(observe, tuple):
         return labels.observe(part.full, *observe, protocol=protocol, **images)
-    if "drop" in observe:
-        return labels.drop(part.full, observe["drop"], protocol=protocol, **images)
-    return labels.biased(part.full, observe["weights"], observe["num_pos"], **images)
+    return labels.drop(part.full, observe["drop"], protocol=protocol, **images)
 
 
-def require_agreement(observed: np.ndarray, part: Part, classes: Sequence[str]) -> np.ndarray:
+def _draw_biased(observe: dict, weights, part: Part, classes: Sequence[str], seed: int) -> np.ndarray:
+    images = {"seed": seed, "ids": part.ids}
+    weights = np.broadcast_to(weights(part), part.full.shape)
+    if "annotators" in observe:
+        knows = _knowledge(observe["annotators"], classes)
+        weights = weights * labels.annotators(part.full, knows, **images)
+    more = {"known": part.known, "temperature": observe.get("temperature", 1)}
+    observed = labels.biased(part.full, weights, observe["num_pos"], **images, **more)
+    return labels.wrong(observed, part.full, observe.get("wrong", 0), known=part.known, **images)
+
+
+def _weights(observe: dict, train: Part, classes: Sequence[str]) -> Callable[[Part], np.ndarray]:
+    """Return the weights of a part's labels as a function of the part: (C,), or (N, C)."""
+    weights = observe.get("weights")
+    if "sha256" in observe:
+        return lambda part: scores.read(weights, part.ids, classes)
+    if weights == SALIENCE:
+        if train.salience is None:
+            raise DataError(
+                "weights 'salience' needs a data set that knows how large each object is, such as digits: for others, "
+                "write a score for each label to a file, {'weights': 'scores.csv'} (spml_core.data.scores.write)"
+            )
+        return lambda part: part.salience
+    if isinstance(weights, str):
+        weights = labels.class_weights(train.full, weights)
+    weights = np.ones(len(classes)) if weights is None else np.array(weights)
+    if len(weights) != len(classes):
+        raise DataError(f"weights are {len(weights)} numbers, and the data set has {len(classes)} classes")
+    return lambda part: weights
+
+
+def _knowledge(groups: Sequence[Sequence[str]], classes: Sequence[str]) -> np.ndarray:
+    """Return (A, C) bool: which classes each annotator knows."""
+    known = [name for group in groups for name in group]
+    if strange := [name for name in known if name not in classes]:
+        hint = words.did_you_mean(strange[0], classes) or f"it has {words.listed(classes)}"
+        raise DataError(f"annotators: {strange[0]!r} is not a class of the data set; {hint}")
+    if nobody := [name for name in classes if name not in known]:
+        raise DataError(f"annotators: nobody knows {words.listed(nobody)}; each class needs one who does")
+    return np.array([[name in group for name in classes] for group in groups])
+
+
+def require_agreement(
+    observed: np.ndarray, part: Part, classes: Sequence[str], allowed: float = 0.0
+) -> np.ndarray:
     """Return `observed` unchanged if these labels, drawn elsewhere, agree with the truth where it is known.
 
+    Args:
+        allowed: share of the observed labels that may contradict it.
+
     Raises:
-        DataError: they do not; the first image and class are named.
+        DataError: more of them do; the first image and class are named.
     """
     wrong = (observed != 0) & ((observed == 1) != (part.full == 1))
     if part.known is not None:
         wrong &= part.known
-    if wrong.any():
+    if wrong.sum() > allowed * (observed != 0).sum():
         row, column = np.argwhere(wrong)[0]
         said, truth = ("positive", "absent") if observed[row, column] == 1 else ("negative", "present")
         raise DataError(
             f"{words.count(int(wrong.sum()), 'observed label')} in conflict with the data set, the first at image "
-            f"{part.ids[row]}: class {classes[column]!r} is {said} in the manifest and {truth} in the truth"
+            f"{part.ids[row]}: class {classes[column]!r} is {said} in the manifest and {truth} in the truth. To allow "
+            "a share of wrong labels: {'manifest': path, 'wrong': share}"
         )
     return observed
 

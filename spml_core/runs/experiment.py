@@ -41,8 +41,9 @@ class Experiment(train.Training):
             val_labels "observed" it must be a number.
         seed: for label draw, initial weights and order of examples (three separate streams).
         observe: (num_pos, num_neg) labels shown per image, -1 = all. None = what the method needs: (1, 0) for all but
-            oracles. Or {"drop": 0.8}, Hill's missing ratio; {"weights": "inverse_frequency"}, a biased draw;
-            {"manifest": path}, the labels of a file, whose SHA-256 is part of the key. See `data.observe`.
+            oracles. Or {"drop": 0.8}, Hill's missing ratio; {"weights": "inverse_frequency"}, {"annotators": [...]},
+            {"wrong": 0.05}, biased draws and wrong labels (docs/label-draws.md); {"manifest": path}, the labels of a
+            file, whose SHA-256 is part of the key. See `data.observe`.
         protocol: of the label draw, "per_image" or "cole2021" (see `labels.observe`).
         val_labels: "clean" or "observed": the validation labels that choose the epoch.
         mode: "end_to_end", or "linear" on frozen features of `backbone`.
@@ -196,8 +197,7 @@ class Experiment(train.Training):
         together draw flips and compute batch-norm statistics separately, so their number is part of the key.
         """
         fields = dataclasses.asdict(self.counted(dataset)) | dict.fromkeys(NOT_IN_KEY)
-        if "manifest" in self.observe:
-            fields["observe"] = {"manifest": self.observe["sha256"]}
+        fields["observe"] = observe.identity(self.observe)
         parts = [FORMAT, fields, dataset.fingerprint, methods.source_digest(self.method)]
         if self.pretrained:
             from spml_core.data.files import features
