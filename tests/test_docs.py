@@ -58,6 +58,7 @@ EXCEPTIONS = {
     "spml figures --summary": "needs executed notebooks; tests/test_summary.py has what they leave",
     "postgresql": "needs a server; tests/test_search.py has an SQLite file",
     "spml train --manifest voc-published.csv": "trains a ResNet-50; tests/test_observe.py trains from a manifest",
+    "spml train --method gr -o observe": "needs the manifest of another command; tests/test_label_draws.py reads one",
     "torchrun --nproc": "several processes: tests/test_ddp.py",
     "dask ": "several processes: tests/test_executors.py",
     "pip install": "changes the environment: tests/test_setup.py",
@@ -232,6 +233,11 @@ def test_a_missing_extra_is_named_by_the_import_that_needs_it(room, tmp_path):
 SNIPPETS = {  # page: what is replaced, so that it is small and on this machine
     "README.md": {"seed=0)": f"seed=0, epochs=1, data={DIGITS})"},
     "docs/notebooks.md": {"seed=0)": f"seed=0, epochs=1, data={DIGITS})"},
+    "docs/label-draws.md": {
+        'truth("digits")': f'truth("digits", **{DIGITS})',
+        "data=options)": f"data=options | {DIGITS}, epochs=1)",
+        "observe=easiest)": f"observe=easiest, epochs=1, data={DIGITS})",
+    },
     "docs/clusters.md": {
         "seed=seed)": f"seed=seed, epochs=1, data={DIGITS})",
         "range(3)": "range(1)",
