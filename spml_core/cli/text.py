@@ -9,6 +9,8 @@ from itertools import zip_longest
 
 import click
 
+from spml_core import MissingExtra
+
 
 class Command(click.Command):
     """A command that turns expected errors into one line and an exit code.
@@ -22,7 +24,7 @@ class Command(click.Command):
         except KeyboardInterrupt:
             click.echo("interrupted; run the same command again to resume", err=True)
             sys.exit(130)
-        except (ValueError, OSError, RuntimeError) as error:
+        except (ValueError, OSError, RuntimeError, MissingExtra) as error:
             from spml_core.data import DataError, OptionError
             from spml_core.runs.executors import WorkLost
 

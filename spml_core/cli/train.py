@@ -39,12 +39,17 @@ from spml_core.words import count, listed
 @text.pairs(
     "others", "-o", "--set", help="Set any other field of an experiment, e.g. -o flip true -o ema 0.9997"
 )
+@click.option(
+    "--log",
+    type=click.Choice(["csv", "tensorboard", "wandb", "mlflow"]),
+    help="Log each epoch: to RUNS_DIR/logs (csv, tensorboard), or to Weights & Biases or MLflow.",
+)
 @click.option("--explain", is_flag=True, help="Print every effective value and its origin; train nothing.")
 @text.runs_dir
 @text.jobs
 @click.option("--force", is_flag=True, help="Train existing runs again.")
 def train(
-    method, params, seed, others, paper, preset, drop, manifest, explain, runs_dir, jobs, force, **fields
+    method, params, seed, others, paper, preset, drop, manifest, log, explain, runs_dir, jobs, force, **fields
 ):
     """Train experiments, or load existing runs, and print their history and test mAP.
 
@@ -93,7 +98,7 @@ def train(
             "--jobs trains several experiments at once, torchrun trains one on several GPUs: use only one of them"
         )
     with text.executor(jobs) as executor:
-        runs = run_all(experiments, executor, runs_dir, fresh=force)
+        runs = run_all(experiments, executor, runs_dir, fresh=force, log=log)
     if rank() > 0:
         return
     for run in runs:

@@ -28,7 +28,7 @@ from tqdm.auto import tqdm
 from spml_core import data, methods, models, train
 from spml_core.data import observe
 from spml_core.paths import locate
-from spml_core.runs import executors, locks
+from spml_core.runs import executors, locks, loggers
 from spml_core.runs.experiment import Experiment, stream
 from spml_core.runs.record import Run, to_json, write_failure, write_result
 from spml_core.train import checkpoints, distributed
@@ -41,6 +41,7 @@ def run(
     fresh: bool = False,
     progress: bool = True,
     on_epoch: Callable[[dict], None] | None = None,
+    log: str | None = None,
 ) -> Run:
     """Load the run of an experiment, or train it; an interrupted run resumes from its last epoch.
 
@@ -51,15 +52,19 @@ def run(
         root: folder of all runs; a relative path starts at the project folder.
         fresh: train again even if the run exists; the old one stays until the new one is complete.
         progress: show a progress bar, in a terminal or a notebook.
-        on_epoch: called with the row of `Run.history` after each epoch that is trained. An exception from it
-            interrupts the training; `train.Abandoned` also deletes what was trained.
+        on_epoch: called after each epoch that is trained, with the row of `Run.history` and what `train.fit` adds. An
+            exception from it interrupts the training; `train.Abandoned` also deletes what was trained.
+        log: send each epoch to a tracker: "csv", "tensorboard", "wandb" or "mlflow"; see `loggers`. It does not change
+            the run. A run that is loaded logs nothing.
 
     Raises:
         ValueError: unknown method, data set, option or value, before any work.
+        MissingExtra: the tracker is not installed, before any work.
         OSError: there is no room for checkpoints and results, before training.
     """
+    loggers.check(log)
     watch = {"progress": progress, "on_epoch": on_epoch}
-    return _run(experiment.resolved(), locate(root), fresh, watch)
+    return _run(experiment.resolved(), locate(root), fresh, watch, log=log)
 
 
 def run_all(
@@ -69,6 +74,7 @@ def run_all(
     *,
     fresh: bool = False,
     progress: bool = True,
+    log: str | None = None,
 ) -> list[Run]:
     """Run all experiments, here or on an executor, and return the runs in order.
 
@@ -77,16 +83,19 @@ def run_all(
     Args:
         executor: of `concurrent.futures`, or one that submits like them: Dask, MPI, submitit (see docs/clusters.md).
             None = here; each data set is then loaded once, before the first training.
+        root, fresh, progress, log: as for `run`.
 
     Raises:
-        ValueError: as `run`, before any work.
+        ValueError, MissingExtra: as `run`, before any work.
         RunFailures: some experiments failed; raised when all others are finished; lists each with its reason.
     """
+    loggers.check(log)
     given, root = list(experiments), locate(root)
     resolved = [experiment.resolved() for experiment in given]
     names = [to_json(asdict(experiment)) for experiment in resolved]
     wanted, distinct = dict(zip(names, resolved, strict=True)), dict(zip(names, given, strict=True))
-    one = partial(_run, root=root, fresh=fresh, watch={"progress": progress and executor is None})
+    watch = {"progress": progress and executor is None, "on_epoch": None}
+    one = partial(_run, root=root, fresh=fresh, watch=watch, log=log)
     if executor is None:
         one = partial(one, load=(load := _load_once()))
         for experiment in wanted.values():
@@ -122,7 +131,12 @@ def _load_once() -> Callable[[Experiment, Path], data.Dataset]:
 
 
 def _run(
-    experiment: Experiment, root: Path, fresh: bool, watch: dict, load: Callable = Experiment.load_data
+    experiment: Experiment,
+    root: Path,
+    fresh: bool,
+    watch: dict,
+    load: Callable = Experiment.load_data,
+    log: str | None = None,
 ) -> Run:
     """Load or train a resolved experiment; `watch` holds the options of `train.fit` that report progress.
 
@@ -144,7 +158,9 @@ def _run(
         if fresh and first:
             shutil.rmtree(draft, ignore_errors=True)
         try:
-            _write(experiment, dataset, watch, draft)
+            with loggers.logging(log if first else None, path, asdict(experiment)) as logged:
+                both = {"on_epoch": partial(_report, (logged, watch["on_epoch"]))}
+                _write(experiment, dataset, watch | both, draft)
         except train.Abandoned:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -160,6 +176,11 @@ def _run(
             failure.unlink(missing_ok=True)
         distributed.broadcast(None)  # nobody reads it before it is complete
     return Run(path)
+
+
+def _report(observers: Iterable[Callable[[dict], None] | None], row: dict) -> None:
+    for observer in filter(None, observers):
+        observer(row)
 
 
 def _write(experiment: Experiment, dataset: data.Dataset, watch: dict, draft: Path) -> None:

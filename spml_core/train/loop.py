@@ -47,7 +47,8 @@ def fit(
         carried: state of the method from an earlier training, instead of a new one.
         names: names of the training images and of the classes, for error messages; None = their numbers.
         title: title of the progress bar.
-        on_epoch: called with each new row of the history, once it is saved; an exception from it ends the training.
+        on_epoch: called with each new row of the history and `Trainer.conditions`, once it is saved; an exception from
+            it ends the training.
 
     Raises:
         ValueError: no validation label is positive, so that no epoch can be chosen, or the method does not work with
@@ -87,6 +88,6 @@ def fit(
                     f"epoch {trainer.epoch}/{config.epochs}, validation mAP {trainer.history[-1]['val_map']:.1f}"
                 )
                 if on_epoch is not None:
-                    on_epoch(trainer.history[-1])
+                    on_epoch(trainer.history[-1] | trainer.conditions)
         trainer.finish()
     return trainer

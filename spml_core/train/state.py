@@ -216,6 +216,15 @@ class Trainer:
         counted = self.history[self._first :]
         return max(counted, key=lambda row: row["val_map"], default={"epoch": 0})["epoch"]
 
+    @property
+    def conditions(self) -> dict[str, float]:
+        """The learning rate of the backbone (of a linear head if there is none) at the end of the epoch, and on a GPU
+        gpu_memory, the highest so far in GB (1e9 bytes)."""
+        now = {"learning_rate": self.optimizers[0].param_groups[0]["lr"]}
+        if self.device.type == "cuda":
+            now["gpu_memory"] = torch.cuda.max_memory_allocated(self.device) / 1e9
+        return now
+
     def stopped(self) -> bool:
         """Return whether validation mAP has fallen too far."""
         if self.config.stop_drop is None or self.epoch < max(self.restart, 1):
