@@ -9,6 +9,7 @@ import click
 
 from spml_core.cli import text
 from spml_core.cli.data_labels import labels
+from spml_core.cli.data_suggest import suggest
 from spml_core.paths import locate
 from spml_core.words import count
 
@@ -24,13 +25,14 @@ TREATMENT = {  # what `decoding.decode` does; other colour modes are converted t
 
 @click.group()
 def data():
-    """Check a data set, decode its images once, draw or import observed labels.
+    """Check a data set, decode its images once, draw or import observed labels, suggest missing ones.
 
     Relative paths start at the project folder, or at the working directory if spml is installed outside it.
     """
 
 
 data.add_command(labels)
+data.add_command(suggest)
 
 
 @data.command(cls=text.Command)

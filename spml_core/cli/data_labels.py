@@ -26,10 +26,13 @@ from spml_core.words import count
 )
 @click.option("--nan", type=click.Choice(["error", "unknown"]), default="error", show_default=True,
               help="How to treat NaN in an imported matrix.")  # fmt: skip
+@click.option("answers", "--merge", type=click.Path(), metavar="FILE.csv",
+              help="Add the answers of an annotator to the training images' labels: columns image,class,present, where "
+              "present is 1, 0 or empty; see spml data suggest.")  # fmt: skip
 @click.option("--output", type=click.Path(), help="Write a manifest of all splits to FILE.csv.")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def labels(
-    name, root, data, drop, observe, seed, protocol, source, convention, images, nan, output, force
+    name, root, data, drop, observe, seed, protocol, source, convention, images, nan, answers, output, force
 ):  # fmt: skip
     """Draw or import the observed labels of the data set NAME, and print a summary.
 
@@ -40,6 +43,7 @@ def labels(
     spml data labels voc2012 --root VOC --import formatted_train_labels_obs.npy \\
          --images formatted_train_images.npy --convention spml --output voc-published.csv
     spml train --manifest voc-published.csv ...
+    spml data labels digits --import single.csv --merge suggestions.csv --output more.csv
 
     Only label files are read. Without --output, nothing is written, not even to a cache. If an imported file has no
     labels for the validation images, they are drawn with --seed and --protocol. Relative paths start at the project
@@ -47,6 +51,7 @@ def labels(
 
     Exit code: 0; 1 for invalid labels; 2 for wrong usage.
     """
+    from spml_core.data import manifest
     from spml_core.data import observe as schemes
 
     if output and not output.endswith(".csv"):
@@ -62,6 +67,13 @@ def labels(
         found, notes = _imported(source, convention, images, nan, classes, parts)
         notes |= {k: f"not in the file, drawn by {protocol}, seed {seed}" for k in observed if k not in found}
         observed |= found
+    if answers:
+        train = parts["train"]
+        merged, new = manifest.merge(answers, train.ids, observed["train"], classes)
+        observed["train"] = schemes.require_agreement(merged, train, classes)
+        notes |= {
+            "merged": f"{count(new['positive'], 'positive')} and {count(new['negative'], 'verified negative')}"
+        }
     click.echo(_report(name, classes, parts, observed))
     for key, value in notes.items():
         click.echo(f"{key}: {value}")

@@ -24,7 +24,9 @@ class Command(click.Command):
         except KeyboardInterrupt:
             click.echo("interrupted; run the same command again to resume", err=True)
             sys.exit(130)
-        except (ValueError, OSError, RuntimeError, MissingExtra) as error:
+        except MissingExtra as error:
+            raise click.ClickException(str(error)) from error
+        except (ValueError, OSError, RuntimeError) as error:
             from spml_core.data import DataError, OptionError
             from spml_core.runs.executors import WorkLost
 

@@ -20,11 +20,13 @@ __all__ = [
 DATASETS = ("digits", "folder", "voc2012", "coco2014", "nuswide", "cub200", "openimages")
 
 
-def load(name: str, /, *, val_is_train: bool = False, **options) -> Dataset:
+def load(name: str, /, *, val_is_train: bool = False, fold: list[int] | None = None, **options) -> Dataset:
     """Load a data set by name.
 
     Args:
         val_is_train: see `Dataset.with_train_as_val`.
+        fold: [fold, folds]: hold out one fold of the training images, in place of the test images
+            (`folds.hold_out`).
         options: arguments of `data.sets.<name>.read` and `assemble.assemble`; for `digits`, of its `load`.
 
     Raises:
@@ -44,6 +46,12 @@ def load(name: str, /, *, val_is_train: bool = False, **options) -> Dataset:
         ):  # for published data sets, `spml data check` reports them
             warnings.warn(text, stacklevel=2)
         dataset = assemble(listing, **{k: v for k, v in options.items() if k not in own})
+    if fold is not None:
+        from spml_core.data.folds import hold_out
+
+        if len(fold) != 2:
+            raise OptionError(f"option fold={fold}: expected [fold, folds], such as [0, 5]")
+        dataset = hold_out(dataset, *fold)
     return dataset.with_train_as_val() if val_is_train else dataset
 
 

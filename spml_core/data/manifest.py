@@ -22,6 +22,7 @@ from spml_core.paths import locate
 
 COLUMNS = ("image", "split", "positive", "negative")
 FORM = f"Expected a manifest: columns {','.join(COLUMNS)}, labels joined by ';', in UTF-8."
+ANSWERS = ("image", "class", "present")  # of a file that `merge` reads
 CONVENTIONS = {
     "spml": "1 positive, 0 unobserved, -1 verified negative (this project; Cole et al., CVPR 2021)",
     "em": "1 positive, 0 unobserved, a negative number is minus a soft pseudo-label (EM+APL, ECCV 2022)",
@@ -148,6 +149,53 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
     classes = sorted(set().union(*positive, *negative)) if classes is None else classes
     observed = table.indicator(positive, classes) - table.indicator(negative, classes)
     return Manifest(tuple(lines), splits, observed, tuple(classes), digest(path))
+
+
+def merge(
+    path: str | Path, ids: Sequence[str], observed, classes: Sequence[str]
+) -> tuple[np.ndarray, dict[str, int]]:
+    """Return observed labels with the answers of an annotator, such as to the suggestions of `spml data suggest`.
+
+    The file has the columns `image,class,present`; others are ignored. `present` is 1 if the class is in the image
+    (observed positive), 0 if it is not (verified negative), and empty where nobody has looked.
+
+    Args:
+        ids: N names of images; observed: (N, C) in {1, 0, -1}, which stays as it is.
+
+    Returns:
+        (N, C) int8, and how many labels became "positive" and "negative".
+
+    Raises:
+        DataError: no such file, columns missing, or faulty rows, all listed by line: unknown images and classes, other
+            answers than these, and contradicting ones.
+    """
+    path, form = locate(path), f"Expected the columns {','.join(ANSWERS)}; present is 1, 0 or empty."
+    (_, header), *rows = table.rows(path, form) or [(1, ["nothing"])]
+    if missing := [name for name in ANSWERS if name not in header]:
+        raise DataError(f"{path} has no column {' and '.join(missing)}. {form}")
+    row_of, column_of = ({name: n for n, name in enumerate(names)} for names in (ids, classes))
+    merged, faults, given = _checked(observed).copy(), [], {}
+    for line, fields in rows:
+        image, name, answer = (
+            dict(zip(header, fields, strict=False)).get(key, "").strip() for key in ANSWERS
+        )
+        if answer in ("", "1", "0", "1.0", "0.0"):  # a spreadsheet may write 1.0
+            if answer and given.setdefault((image, name), answer[0]) != answer[0]:
+                faults.append((line, f"another row answers {1 - int(answer[0])} for {name!r} in {image}"))
+        else:
+            faults.append((line, f"present is {answer!r}; it is 1, 0 or empty"))
+        if image not in row_of:
+            faults.append((line, f"{image!r} is not one of the {len(row_of):,} training images"))
+        if name not in column_of:
+            faults.append((line, f"{name!r} is not one of the {len(column_of)} classes of the data set"))
+    table.refuse(path, faults, len(rows))
+    for (image, name), answer in given.items():
+        merged[row_of[image], column_of[name]] = 1 if answer == "1" else -1
+    changed = merged != observed
+    return merged, {
+        "positive": int((changed & (merged == 1)).sum()),
+        "negative": int((changed & (merged == -1)).sum()),
+    }
 
 
 def identify(path: str | Path) -> str:

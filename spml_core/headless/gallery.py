@@ -1,7 +1,7 @@
 """index.html of a folder of figures: every figure and table with its caption, data and notebook, in one static page.
 
 The page opens from disk: no server, no network, nothing but links to the files beside it. This module collects its
-content; gallery.html.jinja defines its layout.
+content; page.html.jinja and gallery.html.jinja define its layout.
 """
 
 import csv
@@ -35,12 +35,8 @@ def write(folder: str | Path) -> Path:
     """
     folder = locate(folder)
     sections = list(filter(None, (_section(notebook, folder) for notebook in find())))
-    looks = Environment(
-        loader=PackageLoader("spml_core", "headless"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    looks.filters["count"] = count
-    looks.filters["text"] = lambda value: value if isinstance(value, str) else json.dumps(value)
-    page = looks.get_template("gallery.html.jinja").render(
+    page = render(
+        "gallery",
         sections=sections,
         decided=decided(claim for section in sections for claim in section["claims"]),
         command=command(),
@@ -51,6 +47,16 @@ def write(folder: str | Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "index.html", page)
     return folder / "index.html"
+
+
+def render(template: str, **content) -> str:
+    """Return the page of a template of this folder, `<template>.html.jinja`, with this content."""
+    looks = Environment(
+        loader=PackageLoader("spml_core", "headless"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    looks.filters["count"] = count
+    looks.filters["text"] = lambda value: value if isinstance(value, str) else json.dumps(value)
+    return looks.get_template(f"{template}.html.jinja").render(content)
 
 
 def _section(notebook: Notebook, folder: Path) -> dict | None:

@@ -5,7 +5,7 @@ from spml_core import extra
 with extra("notebooks"):
     from spml_core.runs.experiment import FORMAT, Experiment
     from spml_core.runs.protocols import DEFAULTS, protocol
-    from spml_core.runs.record import Labels, Run, table, versions
+    from spml_core.runs.record import Labels, Run, find, table, versions
     from spml_core.runs.run import run, run_all
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Experiment",
     "Labels",
     "Run",
+    "find",
     "protocol",
     "run",
     "run_all",

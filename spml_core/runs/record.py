@@ -23,7 +23,7 @@ from safetensors.torch import save_file as save_weights
 from scipy.special import expit
 from torch import nn
 
-from spml_core import __version__, metrics, models
+from spml_core import __version__, metrics, models, words
 from spml_core.data.observe import write_manifest
 from spml_core.paths import locate
 from spml_core.runs.symptoms import training_warnings
@@ -179,6 +179,30 @@ class Run:
 def finished(root: str | Path = "runs") -> list[Run]:
     """Return all finished runs of a folder, sorted by name; a relative `root` starts at the project folder."""
     return [Run(file.parent) for file in sorted(locate(root).glob("*/summary.json"))]
+
+
+def find(name: str | Path, root: str | Path = "runs") -> Run:
+    """Return a finished run: by its folder, or by its name in `root`, of which the beginning is enough.
+
+    Folds (`spml data suggest`) are only found by their folder.
+
+    Raises:
+        ValueError: no run, or several, have a name that begins like this.
+    """
+    if (locate(name) / "summary.json").is_file():
+        return Run(locate(name))
+    known = {run.path.name: run for run in finished(root) if "fold" not in run.config["data"]}
+    found = [each for each in known if each == str(name)] or [
+        each for each in known if each.startswith(str(name))
+    ]
+    if len(found) == 1:
+        return known[found[0]]
+    if found:
+        raise ValueError(
+            f"{len(found)} runs begin with {str(name)!r}: {words.listed(found)}. Give more of the name."
+        )
+    hint = words.did_you_mean(str(name), known) if known else "there are no finished runs."
+    raise ValueError(f"no run {str(name)!r} in {locate(root)}: {hint or f'it has {words.listed([*known])}'}")
 
 
 def table(runs: Iterable[Run]) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from inspect import signature
 
 import numpy as np
 from PIL import Image, ImageOps
+from tqdm.auto import tqdm
 
 from spml_core import data
 from spml_core.data.assemble import assemble
@@ -32,7 +33,8 @@ def pictures(
     listing = data.read(name, **{k: v for k, v in options.items() if k not in signature(assemble).parameters})
     paths = dict(zip(listing.ids, listing.paths, strict=True))
     found = []
-    for image in [part.ids[n] for n in rows]:
+    hidden = True if len(rows) < 200 else None  # None: shown in a terminal
+    for image in tqdm([part.ids[n] for n in rows], "pictures", leave=False, disable=hidden):
         if image not in paths:
             raise DataError(
                 f"image {image!r} is no longer in the label files of {name!r}: load the data again"

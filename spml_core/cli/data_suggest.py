@@ -1,0 +1,98 @@
+"""`spml data suggest`: which labels of the training images an annotator should look at."""
+
+import json
+import shlex
+
+import click
+
+from spml_core.cli import text
+from spml_core.paths import command, locate
+from spml_core.words import count
+
+THUMBNAIL = 128  # pixels, longest side
+
+
+@click.command(cls=text.Command)
+@click.argument("run")
+@click.option("--root", type=click.Path(), help="Folder of the data set, if it has moved since the training.")
+@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True,
+              help="Number of trainings; each predicts the images that it has not seen.")  # fmt: skip
+@click.option("--missing", type=click.IntRange(min=0), default=1000, show_default=True,
+              help="Number of unobserved labels to suggest.")  # fmt: skip
+@click.option("--doubtful", type=click.IntRange(min=0), default=100, show_default=True,
+              help="Number of observed labels to question.")  # fmt: skip
+@click.option("--output", type=click.Path(), help="FILE.csv. Default: RUNS_DIR/suggestions/RUN.csv.")
+@text.runs_dir
+@text.jobs
+@click.option("--force", is_flag=True, help="Overwrite the output if it exists, with the answers in it.")
+def suggest(run, root, folds, missing, doubtful, output, runs_dir, jobs, force):
+    """Suggest labels of the training images of RUN that are probably missing, and labels that are probably wrong.
+
+    \b
+    spml data suggest digits-gr-s0
+    spml data suggest runs/folder-wan-s0-0a1b2c3d4e5f --folds 10 --output suggestions.csv
+    spml data labels folder --root my_photos --import runs/folder-wan-s0-0a1b2c3d4e5f/labels.csv \\
+         --merge suggestions.csv --output more.csv
+
+    RUN is the folder of a run, or its name or the beginning of it. Its settings and labels are used for one training
+    per fold, each without the images of that fold. These are ordinary runs: they are kept, and an interrupted one
+    resumes if you run the same command again.
+
+    Writes a CSV file, the unobserved labels with the highest probability first, then the observed labels that the
+    prediction contradicts most; and beside it an HTML page with thumbnails, in which the suggestions can be answered.
+    Fill the column present, in the page or in the file: 1 if the class is in the image, 0 if it is not. Prints the
+    command that adds the answers to the observed labels.
+
+    Exit code: 0; 1 for invalid images or labels, or if training failed; 2 for wrong usage; 130 if interrupted.
+    """
+    from spml_core.headless import suggestions as page
+    from spml_core.runs import find
+    from spml_core.studies import suggestions
+
+    if output and not output.endswith(".csv"):
+        raise click.UsageError(f"--output {output}: the name must end in .csv")
+    found = find(run, runs_dir)
+    file = locate(output or locate(runs_dir) / "suggestions" / f"{found.path.name}.csv")
+    if file.exists() and not force:
+        raise click.UsageError(
+            f"--output {file} already exists, perhaps with answers: give another name, or --force to overwrite it"
+        )
+    with text.executor(jobs) as executor:
+        labels = suggestions.out_of_fold(found, folds, root, executor, locate(runs_dir))
+    table, images = suggestions.ranked(labels, missing, doubtful), suggestions.ids(found)
+    rows, classes = table["row"].tolist(), found.classes
+    named = table.assign(
+        image=[images[n] for n in rows], present="", **{"class": [classes[c] for c in table["column"]]}
+    )
+    named = named[["kind", "image", "class", "observed", "probability", "present"]].round({"probability": 4})
+    others = [", ".join(classes[c] for c in (labels.observed[n] == 1).nonzero()[0]) for n in rows]
+    config, root = found.config, root or found.config["root"]
+    options = config["data"] | ({} if root is None else {"root": root})
+    merge = [command(), "data", "labels", config["dataset"], *([] if root is None else ["--root", root])]
+    for key, value in config["data"].items():
+        merge += ["-d", key, value if isinstance(value, str) else json.dumps(value)]
+    merge += ["--import", str(found.path / "labels.csv"), "--merge", str(file), "--output", "more.csv"]
+    distinct = sorted(set(rows))
+    seen = dict(zip(distinct, pictures(config["dataset"], distinct, THUMBNAIL, options), strict=True))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    written = page.write(file, named, others, [seen[n] for n in rows], found.path.name, shlex.join(merge))
+    counts = ", ".join(
+        count(int((table["kind"] == kind).sum()), f"{kind} label") for kind in suggestions.KINDS
+    )
+    click.echo(f"{counts} suggested, of {count(len(images), 'training image')}\n{file}\n{written}")
+    click.echo(f"To add the answers: {shlex.join(merge)}")
+
+
+def pictures(name: str, rows: list[int], size: int, options: dict) -> list:
+    """Return thumbnails of training images; for a data set of files, only the label files and these images are read."""
+    from spml_core import data
+    from spml_core.data import observe
+    from spml_core.data.files.pictures import pictures
+
+    options = text.label_options(options, None)
+    if data.has_files(name):
+        classes, parts = observe.truth(name, **options)
+        dataset = data.Dataset(name, classes, parts, "")
+    else:
+        dataset = data.load(name, **options)
+    return pictures(dataset, "train", rows, name, size, **options)
