@@ -14,7 +14,7 @@ STAMP := .venv/.installed-for
 MADE_FOR := $(shell cat $(STAMP) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures test lint format benchmark clean
+.PHONY: help setup figures docs test lint format benchmark lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,13 @@ setup: $(STAMP) ## create .venv and install the pinned dependencies (about 6 GB 
 
 figures: $(STAMP) ## run every notebook headless and write figures/
 	@$(BIN)/spml figures --jobs $(JOBS) $(ARGS)
+
+# Pages of notebooks show the outputs of `make figures`. Where there are none, the profile smoke makes some in minutes.
+docs: $(STAMP) ## build the site with the executed notebooks: build/site/index.html
+	@ls runs/notebooks/*.json >/dev/null 2>&1 || $(BIN)/spml figures --profile smoke --jobs $(JOBS)
+	@rm -rf build/site docs/api
+	@$(BIN)/python -m sphinx -W --keep-going --quiet -c docs -E -d build/doctrees . build/site $(ARGS)
+	@echo "site: build/site/index.html"
 
 # One thread per test process, since the processes already fill the cores.
 test: lint ## lint, then run the tests
@@ -40,8 +47,12 @@ format: $(STAMP) ## fix what ruff can fix
 benchmark: $(STAMP) ## measure speed and memory
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-clean: ## remove .venv and caches, keep runs/ and figures/
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info
+lock: $(STAMP) ## write requirements.lock, the hashes of what constraints.txt pins
+	@$(BIN)/uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --constraint constraints.txt --universal --python-version 3.11 \
+	    --generate-hashes --no-build --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.lock
+
+clean: ## remove .venv, the site and caches, keep runs/ and figures/
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build docs/api *.egg-info
 	find spml_core tests benchmarks notebooks \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 
 ifneq ($(MADE_FOR),$(CURDIR))
@@ -56,5 +67,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(if $(filter-out $(CURDIR),$(MADE_FOR)),,[ -x $(BIN)/pip ] ||) $(PYTHON) -m venv --clear .venv
 	@echo unfinished > $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[notebooks,cluster,explore,offline-weights,tensorboard,dev]'
+	    --constraint constraints.txt --editable '.[notebooks,cluster,explore,offline-weights,tensorboard,docs,dev]'
 	@pwd -P > $(STAMP)

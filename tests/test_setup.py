@@ -1,10 +1,13 @@
 """The set-up files agree with each other, and importing the package has no side effects."""
 
+import hashlib
 import os
 import re
 import subprocess
 import sys
 import tomllib
+import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
+LOCK = ROOT / "requirements.lock"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SEPARATE = {"wandb", "mlflow"}  # extras that `make setup` leaves out, and that are not pinned
 LARGEST = 400_000  # bytes, the limit of the pre-commit hook
@@ -32,6 +36,12 @@ def direct_dependencies() -> list[Requirement]:
 
 def pins(machine: str, python: str = "3.11", system: str = "Linux") -> dict[str, str]:
     """Return name -> version of the constraints that apply on one kind of machine."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return versions((line for line in lines if line and not line.startswith("#")), machine, python, system)
+
+
+def versions(lines: Iterable[str], machine: str, python: str, system: str) -> dict[str, str]:
+    """Return name -> version of those `lines`, each an exact requirement, that apply on one kind of machine."""
     found = {}
     platform = {"Linux": "linux", "Darwin": "darwin"}[system]
     environment = default_environment() | {
@@ -41,15 +51,13 @@ def pins(machine: str, python: str = "3.11", system: str = "Linux") -> dict[str,
         "python_version": python,
         "python_full_version": f"{python}.0",
     }
-    for line in (ROOT / "constraints.txt").read_text().splitlines():
-        if not line or line.startswith("#"):
-            continue
+    for line in lines:
         constraint = Requirement(line)
         if constraint.marker is None or constraint.marker.evaluate(environment):
             name = canonicalize_name(constraint.name)
             (pin,) = constraint.specifier
-            assert pin.operator == "==", f"constraints.txt: {line} is no exact version"
-            assert name not in found, f"constraints.txt pins {name} twice on {machine}"
+            assert pin.operator == "==", f"{line} is no exact version"
+            assert name not in found, f"{name} is pinned twice on {machine}"
             found[name] = pin.version
     return found
 
@@ -118,7 +126,7 @@ def test_python_versions_agree():
 
 def test_makefile_lists_its_targets_by_default():
     listed = re.findall(r"^  make (\w+) +\w", make(ROOT).stdout, flags=re.MULTILINE)
-    wanted = {"help", "setup", "figures", "test", "lint", "format", "benchmark", "clean"}
+    wanted = {"help", "setup", "figures", "docs", "test", "lint", "format", "benchmark", "lock", "clean"}
     assert set(listed) == wanted
 
 
@@ -190,3 +198,84 @@ print(spml_core.__version__)
     assert done.returncode == 0, done.stderr
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert done.stdout.strip() == citation["version"]
+
+
+def locked(machine: str, python: str, system: str) -> dict[str, str]:
+    """Return name -> version of requirements.lock on one kind of machine, each with at least one hash."""
+    entries = re.findall(
+        r"^(\w.*?) \\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", LOCK.read_text(), re.M
+    )
+    assert len(entries) == len(re.findall(r"^\w", LOCK.read_text(), re.M)), "an entry without hashes"
+    return versions((entry for entry, _ in entries), machine, python, system)
+
+
+@pytest.mark.parametrize(
+    ("machine", "system"), [("x86_64", "Linux"), ("aarch64", "Linux"), ("arm64", "Darwin")]
+)
+@pytest.mark.parametrize("python", ["3.11", "3.14"])
+def test_the_lock_has_the_versions_of_the_constraints(machine, system, python):
+    pinned, hashed = pins(machine, python, system), locked(machine, python, system)
+    cuda = {name for name in hashed if name.startswith(("nvidia-", "cuda-")) or name == "triton"}
+    unpinned = hashed.keys() - pinned.keys() - cuda
+    assert not unpinned, "pin these in constraints.txt: what a dependency has brought since"
+    assert hashed.keys() >= {canonicalize_name(each.name) for each in direct_dependencies()}, (
+        "renew: make lock"
+    )
+    assert {name: hashed[name] for name in hashed.keys() & pinned} == {
+        name: pinned[name] for name in hashed.keys() & pinned
+    }, "renew: make lock"
+    assert not cuda or (machine, system) == ("x86_64", "Linux")
+
+
+def test_the_lock_names_no_host():
+    text = LOCK.read_text()
+    assert not re.search(r"://|^-", text, re.M) and "@ " not in text
+
+
+def test_a_changed_wheel_is_refused(tmp_path):
+    """`pip install --require-hashes` takes a wheel with the hash that the file gives, and no other of that name."""
+    wheel = tmp_path / "tabulate-0.10.0-py3-none-any.whl"
+    (entry,) = re.findall(r"^tabulate==0\.10\.0 \\\n(?: +--hash=\S+(?: \\)?\n)+", LOCK.read_text(), re.M)
+
+    def install(requirement: str) -> subprocess.CompletedProcess:
+        requirements = tmp_path / "requirements.txt"
+        requirements.write_text(requirement)
+        options = [
+            "--isolated",
+            "--no-index",
+            "--find-links",
+            tmp_path,
+            "--require-hashes",
+            "-r",
+            requirements,
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--dry-run",
+            "--ignore-installed",
+            "--no-deps",
+            *options,
+        ]
+        environment = {name: text for name, text in os.environ.items() if not name.startswith("PIP_")}
+        return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+    def write(code: str) -> str:
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("tabulate/__init__.py", code)
+            folder = "tabulate-0.10.0.dist-info"
+            archive.writestr(f"{folder}/METADATA", "Metadata-Version: 2.1\nName: tabulate\nVersion: 0.10.0\n")
+            archive.writestr(
+                f"{folder}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            archive.writestr(f"{folder}/RECORD", "")
+        return f"tabulate==0.10.0 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+
+    own = write("harmless = True")
+    assert install(own).returncode == 0
+    write("harmless = False")
+    for requirement in (own, entry):
+        refused = install(requirement)
+        assert refused.returncode != 0 and "DO NOT MATCH THE HASHES" in refused.stderr, refused.stderr
