@@ -1,11 +1,13 @@
 """Figures and tables that go into a paper as they are: venue sizes, captions, files with reproducible bytes.
 
-figures.use("icml")                                        once per notebook; without it, IJCAI
-fig, ax = figures.subplots()
-ax.plot(x, y, **figures.style("gr"))
-save_figure(fig, "07a-wasserstein", frame, figures_dir, caption="...", context=context(runs), source="GR Fig 3a")
-save_table(frame, "03a-benchmark", figures_dir, caption="...", context=context(runs), source="GR Table 2")
-save_headline("07-distinguishability", numbers, figures_dir, claims=[Claim(...)])
+In a notebook:
+
+    figures.use("icml")                                        once per notebook; without it, IJCAI
+    fig, ax = figures.subplots()
+    ax.plot(x, y, **figures.style("gr"))
+    save_figure(fig, "07a-wasserstein", frame, figures_dir, caption="...", context=context(runs), source="GR Fig 3a")
+    save_table(frame, "03a-benchmark", figures_dir, caption="...", context=context(runs), source="GR Table 2")
+    save_headline("07-distinguishability", numbers, figures_dir, claims=[Claim(...)])
 """
 
 from __future__ import annotations

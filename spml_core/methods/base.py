@@ -39,7 +39,7 @@ class Method(nn.Module):
     """Base class of all methods: `method(logits, observed, step)` returns a scalar, the mean over N*C.
 
     Its hyperparameters are the keyword arguments of its `loss` that have a default, those of its `__init__`, and `own`;
-    each is defined in one of these three places.
+    each is defined in one of these three places. The attributes from `label` on are for display only (`SHOWN`).
 
     Attributes:
         hyperparameters: their effective values, as JSON.
@@ -50,8 +50,6 @@ class Method(nn.Module):
             -1 = all. Oracles observe more than one positive, so the truth reaches a loss only as observed labels.
         head: of the model, one of `models.HEADS`, if the method needs a certain one; else the experiment chooses.
         views: how many views of each image the method compares; above 1, logits are (views, N, C), the original first.
-
-    For display only (`SHOWN`):
         label, color, line: in figures and tables. A class without them gets them when it is registered.
         whole: False for a part or a variant of a published method, which is left out of benchmarks.
         requires: hyperparameters that must be given, since they depend on the data.

@@ -1,11 +1,13 @@
 """The search space of a hyperparameter search: a YAML file, read and checked before any work.
 
-name: birds
-experiment: {dataset: folder, root: my_photos, method: em}
-space:
-  lr: {low: 1e-4, high: 1e-1, log: true}
-  params.alpha: [0.02, 0.1, 0.2]
-trials: 40
+For example:
+
+    name: birds
+    experiment: {dataset: folder, root: my_photos, method: em}
+    space:
+      lr: {low: 1e-4, high: 1e-1, log: true}
+      params.alpha: [0.02, 0.1, 0.2]
+    trials: 40
 """
 
 from __future__ import annotations
