@@ -39,6 +39,7 @@ html_theme = "furo"
 html_title = project
 html_math_renderer = "mathml"  # browsers draw it by themselves; MathJax would come from the network
 html_copy_source = html_show_sourcelink = False
+html_show_search_summary = False  # fetching pages is not allowed from disk
 
 CONTENTS = """
 ## All pages
