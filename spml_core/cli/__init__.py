@@ -9,6 +9,7 @@ with extra("notebooks"):
     from spml_core.cli.explore import explore
     from spml_core.cli.figures import figures
     from spml_core.cli.methods import methods
+    from spml_core.cli.predict import export, predict
     from spml_core.cli.reference import commands
     from spml_core.cli.search import search
     from spml_core.cli.text import bars_without_a_width, plain_warnings
@@ -28,6 +29,9 @@ def main(context):
     spml train --method gr                train one experiment on digits
     spml train --method an --method gr --seed 0 --seed 1
                                           train four of them, and print a table
+    spml predict digits-gr new_photos --output predictions.csv
+                                          predict the labels of new images
+    spml export digits-gr                 export a run's network to ONNX
     spml search digits-gr                 search GR's hyperparameters in 40 trials
     spml methods                          list all methods; spml methods gr describes one
     spml data check voc2012 --root DIR    find missing and faulty images and labels
@@ -37,5 +41,5 @@ def main(context):
     bars_without_a_width()
 
 
-for command in (figures, explore, train, search, methods, data, commands):
+for command in (figures, explore, train, predict, export, search, methods, data, commands):
     main.add_command(command)

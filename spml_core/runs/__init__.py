@@ -4,6 +4,7 @@ from spml_core import extra
 
 with extra("notebooks"):
     from spml_core.runs.experiment import FORMAT, Experiment
+    from spml_core.runs.export import export
     from spml_core.runs.protocols import DEFAULTS, protocol
     from spml_core.runs.record import Labels, Run, find, table, versions
     from spml_core.runs.run import run, run_all
@@ -14,6 +15,7 @@ __all__ = [
     "Experiment",
     "Labels",
     "Run",
+    "export",
     "find",
     "protocol",
     "run",

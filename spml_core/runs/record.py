@@ -7,7 +7,7 @@ import json
 import platform
 import traceback
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +26,7 @@ from torch import nn
 from spml_core import __version__, metrics, models, words
 from spml_core.data.observe import write_manifest
 from spml_core.paths import locate
+from spml_core.runs import predictions
 from spml_core.runs.symptoms import training_warnings
 from spml_core.train import distributed
 from spml_core.train.device import name_of
@@ -148,11 +149,34 @@ class Run:
             with torch.no_grad():
                 probs = found.model()(images[:8]).sigmoid()  # (8, 10), columns as in found.classes
         """
-        from spml_core.data.sets import digits
-
-        config, size = self.config, self.summary["data"].get("size", digits.CANVAS)
+        config, size = self.config, self.image_shape[-1]
         kind = {name: config[name] for name in ("backbone", "mode", "head")}
         return models.restore(self.weights(), len(self.classes), size, **kind)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, size, size) of the images that the network takes."""
+        from spml_core.data.sets import digits
+
+        size = self.summary["data"].get("size", digits.CANVAS)
+        channels = 3 if self.config["mode"] == "linear" else self.weights()["0.mean"].shape[1]
+        return channels, size, size
+
+    def predict(
+        self, paths: Sequence[str | Path], *, jobs: int | None = None, progress: bool = True
+    ) -> pd.DataFrame:
+        """Return the probabilities of N image files: one row per file, in order, and one column per class.
+
+        Files are decoded as in training. A file that cannot be read has a row of NaN and is named in a warning. On a
+        GPU, the network runs in float32, whatever it was trained in. For more images than fit into memory, use
+        `predictions.write`.
+
+        Args:
+            paths: image files; relative paths start at the project folder.
+            jobs: number of threads; None = the number of cores. On a CPU, it does not change the result.
+            progress: show a progress bar, in a terminal or a notebook.
+        """
+        return predictions.frame(self, paths, jobs, progress)
 
     def weights(self) -> dict:
         """Return the state of the model at the best epoch."""

@@ -24,7 +24,7 @@ ALLOW_MISSING = (
 )
 
 
-def decode(path: str | Path, size: int) -> np.ndarray:
+def decode(path: str | Path, size: int, channels: int = 3) -> np.ndarray:
     """Decode one image file to RGB and resize the whole image to a square, as the papers do (at 448).
 
     The aspect ratio is not kept and nothing is cropped: a crop could remove the labelled object. To RGB:
@@ -39,9 +39,10 @@ def decode(path: str | Path, size: int) -> np.ndarray:
     Args:
         path: image file.
         size: side of the square, pixels.
+        channels: 3, or 1 for grey levels (Pillow's luma) of the RGB image, as networks for `digits` take.
 
     Returns:
-        (3, size, size) uint8.
+        (channels, size, size) uint8.
 
     Raises:
         OSError, ValueError or another error of the decoder: unreadable or truncated file, or pixels without a
@@ -49,7 +50,12 @@ def decode(path: str | Path, size: int) -> np.ndarray:
     """
     with Image.open(path) as image:
         image.draft(None, (2 * size, 2 * size))  # large JPEGs: decode at a fraction, not below this
-        return np.asarray(rgb(image).resize((size, size), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
+        square = rgb(image).resize((size, size), Image.Resampling.BICUBIC)
+        return (
+            np.asarray(square if channels == 3 else square.convert("L"))
+            .reshape(size, size, -1)
+            .transpose(2, 0, 1)
+        )
 
 
 class Files:

@@ -1,0 +1,110 @@
+"""`spml predict` and `spml export`: from a run to predictions, or to a file for other programs."""
+
+import sys
+
+import click
+
+from spml_core.cli import text
+from spml_core.paths import locate
+from spml_core.words import count, some
+
+
+@click.command(cls=text.Command)
+@click.argument("run")
+@click.argument("images", nargs=-1, required=True)
+@click.option("--output", type=click.Path(), required=True, help="Write the predictions to FILE.csv.")
+@click.option("--top", type=click.IntRange(min=1), metavar="K", help="Write the K most probable classes.")
+@click.option("--labels", is_flag=True, help="Write the labels whose probability is above the threshold.")
+@click.option(
+    "--threshold",
+    metavar="P",
+    help="Threshold of --labels, 0 to 1; or validation, for one per class that maximises F1 on the validation images. "
+    "Default: 0.5.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Number of threads. Default: the number of cores.")
+@text.runs_dir
+@click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
+def predict(run, images, output, top, labels, threshold, jobs, runs_dir, force):
+    """Predict the labels of IMAGES with the network of RUN, and write a CSV file.
+
+    \b
+    spml predict digits-gr-s0 a.png b.png --output predictions.csv
+    spml predict runs/folder-gr-s0-0a1b2c3d4e5f new_photos --output top5.csv --top 5
+    spml predict folder-gr new_photos list.txt --output labels.csv --labels --threshold validation
+
+    RUN is the folder of a run, or its name or the beginning of it. IMAGES are image files, folders (all images below
+    them), or .txt files with one path per line. Relative paths start at the project folder, or at the working directory
+    if spml is installed outside it. Images are decoded as in training.
+
+    The columns are image and the probability of each class. With --top, they are image, label_1, probability_1, and so
+    on; with --labels, image and labels, joined by ";". If interrupted, run the same command again to resume. Files that
+    cannot be read are listed in OUTPUT.errors.csv, and the others are predicted.
+
+    Exit code: 0; 1 if a file cannot be read; 2 for wrong usage; 130 if interrupted.
+    """
+    from spml_core.data.files.table import bullets
+    from spml_core.runs import find, predictions
+
+    if not output.endswith(".csv"):
+        raise click.UsageError(f"--output {output}: the name must end in .csv")
+    file = locate(output)
+    if file.exists() and not force:
+        raise click.UsageError(
+            f"--output {file} already exists: give another name, or --force to overwrite it"
+        )
+    if top is not None and labels:
+        raise click.UsageError("--top and --labels are mutually exclusive")
+    if threshold is not None and not labels:
+        raise click.UsageError("--threshold is for --labels")
+    found = find(run, runs_dir)
+    if labels:
+        threshold = (
+            predictions.thresholds(found) if threshold == "validation" else _number(threshold or "0.5")
+        )
+    names = predictions.images(images)
+    faults = predictions.write(found, names, file, top=top, threshold=threshold, jobs=jobs)
+    done = len(names) - len(faults)
+    click.echo(f"{file}: {count(done, 'image')}, {count(len(found.classes), 'class')} of {found.path.name}")
+    if faults:
+        counted = some(len(faults), len(names), "image", "cannot", "cannot")
+        listed = bullets(f"{name}: {reason}" for name, reason in faults)
+        click.echo(f"{counted} be read (all in {file.with_suffix('.errors.csv')}):{listed}", err=True)
+    sys.exit(bool(faults))
+
+
+@click.command(cls=text.Command)
+@click.argument("run")
+@click.option(
+    "--format",
+    type=click.Choice(["onnx", "torch"]),
+    default="onnx",
+    show_default=True,
+    help="onnx, for ONNX Runtime and others; torch, for torch.export.load.",
+)
+@click.option(
+    "--output",
+    type=click.Path(),
+    help="Name of the file. Default: model.onnx or model.pt2 in the run's folder.",
+)
+@text.runs_dir
+def export(run, format, output, runs_dir):
+    """Export the network of RUN as one file, from images to probabilities, and compare it with the run.
+
+    \b
+    spml export digits-gr-s0
+    spml export folder-gr --format torch --output folder-gr.pt2
+
+    RUN is the folder of a run, or its name or the beginning of it. The file takes uint8 images (N, channels, size,
+    size) for any N. Class names and the rule for resizing are in its metadata. ONNX needs the extra "export".
+    """
+    from spml_core import runs
+
+    file, worst = runs.export(runs.find(run, runs_dir), output, format)
+    click.echo(f"{file}: probabilities differ from the run's by at most {worst:.1g} on generated images")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.UsageError(f"--threshold {text}: give a number from 0 to 1, or validation") from None

@@ -1,0 +1,200 @@
+"""Predict image files with a run's network, into a table in memory or a CSV file of any length."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.special import expit
+from tqdm.auto import tqdm
+
+from spml_core import metrics, words
+from spml_core.data import OptionError
+from spml_core.data.files import table
+from spml_core.data.files.digests import digest
+from spml_core.data.listing import SUFFIXES
+from spml_core.paths import project_root, write_whole
+from spml_core.train.predict import predict_files
+
+SAVED = 5  # seconds between two points from which a killed process can resume
+
+
+def images(sources: Sequence[str | Path]) -> list[str]:
+    """Return image files: those named, those below a folder (sorted), and those in a `.txt` list, one path a line.
+
+    Relative paths start at the project folder, also in a list. Files are not opened here.
+
+    Raises:
+        DataError: there is none, or a list cannot be read.
+    """
+    root, found = project_root(), []
+    for source in map(str, sources):
+        path = root / Path(source).expanduser()
+        if path.is_dir():
+            for parent, folders, files in os.walk(path):
+                folders.sort()
+                below = os.path.join(source, os.path.relpath(parent, path))
+                names = sorted(name for name in files if os.path.splitext(name)[1].lower() in SUFFIXES)
+                found += [os.path.normpath(os.path.join(below, name)) for name in names]
+        elif path.suffix == ".txt":
+            found += [line.strip() for line in table.text(path).splitlines() if line.strip()]
+        else:
+            found.append(source)
+    if not found:
+        known = ", ".join(sorted(SUFFIXES))
+        raise OptionError(
+            f"there are no images in {words.listed([*map(str, sources)])} (files that end in {known})"
+        )
+    return found
+
+
+def thresholds(run) -> np.ndarray:
+    """Return the threshold (C,) of each class that maximises its F1 on the validation labels that chose the epoch.
+
+    It is 0.5 for a class without a positive in validation. See `metrics.fit_thresholds`.
+    """
+    labels = run.labels("val")
+    full, known = labels.full, labels.known
+    if run.config["val_labels"] == "observed":
+        full, known = (labels.observed == 1).astype(np.int8), None
+    return metrics.fit_thresholds(labels.probs, full, evaluated=known).values
+
+
+def frame(run, paths: Sequence[str | Path], jobs: int | None, progress: bool) -> pd.DataFrame:
+    """Return probabilities (N, C) as `Run.predict` describes."""
+    names = [*map(str, paths)]
+    found, faults = [np.empty((0, len(run.classes)), np.float32)], []
+    for probs, unreadable in _batches(run, names, 0, jobs, progress):
+        found.append(probs)
+        faults += unreadable
+    if faults:
+        counted = words.some(len(faults), len(names), "image", "cannot", "cannot")
+        warnings.warn(f"{counted} be read:{table.bullets(map(': '.join, faults))}", stacklevel=3)
+    return pd.DataFrame(np.concatenate(found), pd.Index(names, name="image"), run.classes)
+
+
+def write(
+    run,
+    names: Sequence[str],
+    file: Path,
+    *,
+    top: int | None = None,
+    threshold: float | Sequence[float] | None = None,
+    jobs: int | None = None,
+    progress: bool = True,
+) -> list[tuple[str, str]]:
+    """Write one row per readable image to a CSV file, in order, and return (image, reason) for all other images.
+
+    These are also written beside it, to `<name>.errors.csv`. Columns are `image` and the probability of each class, in
+    6 significant digits. Memory does not grow with the number of images, apart from their names. Until all are done,
+    rows are in the folder `<file>.partial`, from which the same call resumes after an interruption; on the same device
+    the file is the same to the last byte.
+
+    Args:
+        names: from `images`.
+        top: write the `top` most probable classes instead: columns label_1, probability_1, label_2, ...
+        threshold: write the labels whose probability is above it instead, joined by ";"; one for all classes, or (C,).
+        jobs, progress: see `Run.predict`.
+
+    Raises:
+        ValueError: there are fewer than `top` classes, or a threshold is outside [0, 1].
+    """
+    header, fields = _columns(run.classes, top, threshold)
+    draft, log = file.with_name(f"{file.name}.partial"), file.with_suffix(".errors.csv")
+    parts, record = [draft / "predictions.csv", draft / "errors.csv"], draft / "progress.json"
+    limits = None if threshold is None else np.asarray(threshold).tolist()
+    key = hashlib.sha256(json.dumps([digest(run.path / "model.safetensors"), header, limits]).encode())
+    for name in names:
+        key.update(f"{name}\n".encode())
+    draft.mkdir(parents=True, exist_ok=True)
+    kept = json.loads(record.read_text()) if record.exists() else {}
+    if kept.get("key") != key.hexdigest():
+        kept = {"key": key.hexdigest(), "images": 0, "bytes": [0, 0]}
+        for part in parts:
+            part.touch()
+
+    with open(parts[0], "r+", newline="") as rows, open(parts[1], "r+", newline="") as errors:
+        for out, size, names_of in zip(
+            (rows, errors), kept["bytes"], (header, ["image", "error"]), strict=True
+        ):
+            out.truncate(size)
+            out.seek(size)
+            if size == 0:
+                csv.writer(out, lineterminator="\n").writerow(names_of)
+
+        def save() -> None:
+            for out in (rows, errors):
+                out.flush()
+                os.fsync(out.fileno())
+            sizes = [os.fstat(out.fileno()).st_size for out in (rows, errors)]
+            write_whole(record, json.dumps(kept | {"images": done, "bytes": sizes}))
+
+        done, saved = kept["images"], time.monotonic()
+        for probs, unreadable in _batches(run, names, done, jobs, progress):
+            there = np.isfinite(probs).all(1)
+            own = zip(
+                np.array(names[done : done + len(probs)], object)[there], fields(probs[there]), strict=True
+            )
+            csv.writer(rows, lineterminator="\n").writerows([name, *values] for name, values in own)
+            csv.writer(errors, lineterminator="\n").writerows(unreadable)
+            done += len(probs)
+            if time.monotonic() - saved >= SAVED:
+                save()
+                saved = time.monotonic()
+    with open(parts[1], newline="") as errors:
+        faults = [(name, reason) for name, reason in csv.reader(errors)][1:]
+    log.unlink(missing_ok=True)
+    if faults:
+        parts[1].replace(log)
+    parts[0].replace(file)
+    shutil.rmtree(draft)
+    return faults
+
+
+def _columns(classes: list[str], top: int | None, threshold) -> tuple[list[str], Callable]:
+    """Return the header, and a function from probabilities (B, C) to the fields of each row after the image."""
+    names = np.array(classes, object)
+    if top is not None:
+        if not 1 <= top <= len(names):
+            raise ValueError(f"top={top}: the run has {words.count(len(names), 'class')}")
+
+        def highest(probs):
+            order = np.argsort(-probs, axis=1, kind="stable")[:, :top]
+            for own, chosen in zip(probs, order, strict=True):
+                yield [field for c in chosen for field in (names[c], f"{own[c]:.6g}")]
+
+        return [
+            "image",
+            *(f"{what}_{k}" for k in range(1, top + 1) for what in ("label", "probability")),
+        ], highest
+    if threshold is not None:
+        if not ((np.asarray(threshold) >= 0) & (np.asarray(threshold) <= 1)).all():
+            raise ValueError(f"a threshold on probabilities is in [0, 1], not {threshold}")
+        return ["image", "labels"], lambda probs: ([";".join(names[own])] for own in probs > threshold)
+    return ["image", *classes], lambda probs: ([f"{p:.6g}" for p in own] for own in probs)
+
+
+def _batches(
+    run, names: Sequence[str], start: int, jobs: int | None, progress: bool
+) -> Iterator[tuple[np.ndarray, list[tuple[str, str]]]]:
+    """Yield probabilities (B, C) float32 and (image, reason) of what cannot be read, from image `start` on."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    shape, jobs = run.image_shape, jobs or os.cpu_count()
+    bar = {"desc": "predict", "total": len(names), "initial": start, "unit": " images", "leave": False}
+    with tqdm(**bar, disable=None if progress else True) as shown:
+        for logits, unreadable in predict_files(
+            run.model(), names[start:], project_root(), shape, device, jobs
+        ):
+            yield expit(logits), [(names[start + n], reason) for n, reason in unreadable.items()]
+            start += len(logits)
+            shown.update(len(logits))
