@@ -67,5 +67,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(if $(filter-out $(CURDIR),$(MADE_FOR)),,[ -x $(BIN)/pip ] ||) $(PYTHON) -m venv --clear .venv
 	@echo unfinished > $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[notebooks,cluster,explore,offline-weights,tensorboard,docs,dev]'
+	    --constraint constraints.txt --editable '.[notebooks,cluster,explore,export,offline-weights,tensorboard,docs,dev]'
 	@pwd -P > $(STAMP)

@@ -193,10 +193,11 @@ def test_thresholds_use_the_labels_that_chose_the_epoch(place):
 
 KILLED = """
 import os, signal, sys
+from importlib import import_module
 from spml_core.cli import main
 from spml_core.runs import predictions
-predicting._batch_size, predictions.SAVED, write = (lambda *_: 4), 0, predictions.write_whole
-saved = []
+import_module("spml_core.train.predict")._batch_size = lambda *_: 4
+predictions.SAVED, write, saved = 0, predictions.write_whole, []
 def write_whole(file, text):
     if len(saved) == 3:  # rows are on disk that the record does not name yet
         os.kill(os.getpid(), signal.SIGKILL)
