@@ -21,6 +21,7 @@ from spml_core import data, losses
 from spml_core.cli import main
 from spml_core.headless import planning, runner
 from spml_core.methods import LossMethod, Step, build, register, registry
+from spml_core.runs import Experiment, run
 
 PROJECT = Path(__file__).parent.parent
 PAGES = ["README.md", "data/README.md", *(f"docs/{file.name}" for file in (PROJECT / "docs").glob("*.md"))]
@@ -30,6 +31,8 @@ FEW_DIGITS = [word for name, number in DIGITS.items() for word in ("-d", name, s
 SMALL = {  # options that keep a command to seconds
     "spml train": ["--epochs", "1"],
     "spml search": ["--trials", "1", "-p", "epochs", "1"],
+    "spml predict": ["--runs-dir", "one"],
+    "spml export": ["--runs-dir", "one"],
 }
 FOLDERS = {  # of the documents; relative ones exist in the test's folder
     "/data/voc2012": "VOC",
@@ -52,7 +55,18 @@ SPELLED = {
 }
 A_NAME = "a name in a sentence"
 EXCEPTIONS = {
-    **dict.fromkeys(["spml", "spml train", "spml search", "spml data check", "spml train --preset"], A_NAME),
+    **dict.fromkeys(
+        [
+            "spml",
+            "spml train",
+            "spml predict",
+            "spml export",
+            "spml search",
+            "spml data check",
+            "spml train --preset",
+        ],
+        A_NAME,
+    ),
     **dict.fromkeys(["torchrun", "fabric run", "dask scheduler"], A_NAME),
     "spml search gr": "the papers' grid on VOC takes a GPU; tests/test_search.py reads it",
     "spml figures --summary": "needs executed notebooks; tests/test_summary.py has what they leave",
@@ -117,7 +131,7 @@ def exception(command: str) -> str | None:
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
     """Return a reader's folder: the project's notebooks and searches, and small data sets where the documents have
-    them."""
+    them, and a run in `one`."""
     home = tmp_path_factory.mktemp("reader")
     for name in ("notebooks", "benchmarks"):
         (home / name).symlink_to(PROJECT / name)
@@ -133,6 +147,8 @@ def reader(tmp_path_factory):
     observed[:, 7] = 1  # cat
     np.save(home / "formatted_train_labels_obs.npy", observed)
     write_coco(home / "coco", {"train": {n: ["cat"] for n in range(1, 21)}, "val": {99: ["dog"]}})
+    options = {"root": str(home / "my_photos"), "data": {"size": 32}, "epochs": 1}
+    run(Experiment(dataset="folder", mode="end_to_end", backbone="digits_cnn", **options), home / "one")
     (yaml,) = blocks("docs/search.md", "yaml")
     (home / "my_search.yaml").write_text(yaml)
     return home
@@ -243,6 +259,7 @@ SNIPPETS = {  # page: what is replaced, so that it is small and on this machine
         "observe=easiest)": f"observe=easiest, epochs=1, data={DIGITS})",
     },
     "docs/suggestions.md": {"seed=0)": f"seed=0, epochs=1, data={DIGITS})", "folds=5": "folds=2"},
+    "docs/predictions.md": {'find("folder-gr")': 'find("folder-gr", "one")'},
     "docs/clusters.md": {
         "seed=seed)": f"seed=seed, epochs=1, data={DIGITS})",
         "range(3)": "range(1)",

@@ -29,9 +29,9 @@ def main(context):
     spml train --method gr                train one experiment on digits
     spml train --method an --method gr --seed 0 --seed 1
                                           train four of them, and print a table
-    spml predict digits-gr new_photos --output predictions.csv
+    spml predict folder-gr my_photos/images --output predictions.csv
                                           predict the labels of new images
-    spml export digits-gr                 export a run's network to ONNX
+    spml export folder-gr                 export a run's network to ONNX
     spml search digits-gr                 search GR's hyperparameters in 40 trials
     spml methods                          list all methods; spml methods gr describes one
     spml data check voc2012 --root DIR    find missing and faulty images and labels

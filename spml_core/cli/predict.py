@@ -28,9 +28,9 @@ def predict(run, images, output, top, labels, threshold, jobs, runs_dir, force):
     """Predict the labels of IMAGES with the network of RUN, and write a CSV file.
 
     \b
-    spml predict digits-gr-s0 a.png b.png --output predictions.csv
-    spml predict runs/folder-gr-s0-0a1b2c3d4e5f new_photos --output top5.csv --top 5
-    spml predict folder-gr new_photos list.txt --output labels.csv --labels --threshold validation
+    spml predict folder-gr my_photos/images --output predictions.csv
+    spml predict folder-gr my_photos/images --output top3.csv --top 3
+    spml predict folder-gr my_photos/images --output labels.csv --labels --threshold validation
 
     RUN is the folder of a run, or its name or the beginning of it. IMAGES are image files, folders (all images below
     them), or .txt files with one path per line. Relative paths start at the project folder, or at the working directory
@@ -91,8 +91,8 @@ def export(run, format, output, runs_dir):
     """Export the network of RUN as one file, from images to probabilities, and compare it with the run.
 
     \b
-    spml export digits-gr-s0
-    spml export folder-gr --format torch --output folder-gr.pt2
+    spml export folder-gr --format onnx --output model.onnx
+    spml export folder-gr --format torch --output model.pt2
 
     RUN is the folder of a run, or its name or the beginning of it. The file takes uint8 images (N, channels, size,
     size) for any N. Class names and the rule for resizing are in its metadata. ONNX needs the extra "export".
