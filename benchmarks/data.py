@@ -5,6 +5,7 @@
    TensorDataset with features, observed labels and index; and of a data set like those of released code, which gives
    each image's features, observed and full labels in float32, and index by name.
 3. An epoch from prepared pixels against decoding the files, for a folder of images.
+4. Predicting 200 of these images with frozen features, as `spml predict` does, against decoding them alone.
 """
 
 import json
@@ -25,9 +26,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from tqdm import tqdm
 
 from spml_core import data, methods, models
-from spml_core.data.files import decoding, loading, pixels, store
+from spml_core.data.files import decoding, features, loading, pixels, store
 from spml_core.data.files.digests import digests
 from spml_core.train import Training, fit
+from spml_core.train.predict import predict_files
 
 IMAGES, WIDTH, CLASSES = (
     82_081,
@@ -36,6 +38,7 @@ IMAGES, WIDTH, CLASSES = (
 )  # annotated COCO 2014 train images; features of tf_efficientnet_lite0
 EPOCHS, VAL = 3, 1_000
 SIZE, ROUNDS = 224, 3
+PREDICTED = 200  # images
 
 
 def write_features(file: Path, images: int = IMAGES) -> None:
@@ -160,6 +163,33 @@ def report_pixels(root: str | None) -> None:
     first = f"first epoch, from the disk, {found['first']:.2f} s"
     print(f"  prepare {found['prepare']:.1f} s; {first}; then {own:.2f} s an epoch")
     print(f"  decoding {other:.2f} s an epoch: {ratio(found['pairs']):.0f} x the prepared ones (target: 5)")
+    report_predictions(paths)
+
+
+def report_predictions(paths: list[Path]) -> None:
+    import resource
+
+    names, jobs, peaks = [*map(str, paths[:PREDICTED])], os.cpu_count(), []
+    head = models.build("", "linear", CLASSES, torch.zeros(2, WIDTH))
+    model = torch.nn.Sequential(features.Extractor("tf_efficientnet_lite0", SIZE), head)
+    files = decoding.Files(names, SIZE)
+
+    def predict() -> None:
+        for _ in predict_files(model, names, Path(), tuple(files.shape[1:]), torch.device("cpu"), jobs):
+            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)  # MiB
+
+    def decode() -> None:
+        deque(loading.batches(files, torch.arange(len(names)).split(64), "cpu"), 0)
+
+    predict()
+    first, *_, last = peaks[len(peaks) // 5 :]  # threads and caches are there
+    pairs = [(seconds(predict), seconds(decode)) for _ in range(ROUNDS)]
+    own, other = (min(column) for column in zip(*pairs, strict=True))
+    print(f"\nPredictions, {len(names):,} images at {SIZE}, frozen features, {jobs} threads")
+    print(
+        f"  {len(names) / own:.0f} images per second, decoding alone {len(names) / other:.0f}: {ratio(pairs):.2f} of it"
+    )
+    print(f"  peak memory {first:.0f} MiB after a fifth of the images, {last:.0f} MiB after all")
 
 
 def report(root: str | None = None) -> None:
