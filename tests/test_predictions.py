@@ -318,7 +318,14 @@ def as_arrays(files, found):
     return np.stack([decoding.decode(file, size, channels) for file in files])
 
 
-@pytest.mark.parametrize("format", ["onnx", "torch"])
+EXPORTS = [
+    pytest.param(kind, format, marks=[pytest.mark.slow] if (kind, format) == ("frozen", "onnx") else [])
+    for kind in KINDS
+    for format in ("onnx", "torch")
+]
+
+
+@pytest.mark.parametrize("trained, format", EXPORTS, indirect=["trained"])
 def test_an_exported_network_equals_the_run(trained, format, read, tmp_path):
     if format == "onnx":
         pytest.importorskip("onnxscript", reason="the extra export is not installed")
