@@ -2,12 +2,14 @@
 
 import csv
 import io
+import json
 import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from miniatures import picture
 from PIL import Image
 
 from spml_core.data import DataError, load, read
@@ -493,3 +495,200 @@ def test_photographs(tmp_path):
 def test_an_option_of_another_type(option, value, kind, tmp_path):
     with pytest.raises(DataError, match=f"option {option} of data set 'folder' is {value!r}: .*{kind}"):
         load("folder", root=tmp_path, **{option: value})
+
+
+# --- a wrong separator, case 37 ---
+
+
+@pytest.mark.parametrize(
+    ("cell", "texts"),
+    [
+        ("dog|cat", ["'dog|cat' looks like 'dog' and 'cat', joined by '|'", "';'"]),
+        ('"cat, dog"', ["'cat' and 'dog', joined by ','"]),
+        ("cat/dog", ["'cat' and 'dog', joined by '/'"]),
+        ("cat dog", ["'cat' and 'dog', joined by ' '"]),
+        ("bird;dog|cat", ["'dog|cat'"]),
+        ("cat|", ["'cat|' looks like 'cat'"]),
+        ("\"['cat', 'dog']\"", ["looks like a list", "here cat;dog"]),  # as pandas writes it
+        ("['cat' 'dog']", ["looks like a list", "here cat;dog"]),  # as NumPy does
+        ('"[""cat"", ""dog""]"', ["looks like a list", "here cat;dog"]),
+        ("[cat]", ["looks like a list", "here cat"]),
+    ],
+)
+def test_labels_joined_by_another_separator_are_faulty_rows(folder, cell, texts):
+    root = folder(["a.png,train,cat;dog", f"b.png,train,{cell}", "c.png,val,bird"])
+    message = refused(root, "1 of 3 rows is faulty", "line 3", *texts)
+    assert message.count("\n") == 1
+
+
+def test_labels_that_never_stand_alone_are_joined_as_well(folder):
+    refused(
+        folder(['a.png,train,"sky, sea"', 'b.png,train,"sea, tree"', 'c.png,val,"tree, sky"']), "3 of 3 rows"
+    )
+
+
+def test_names_that_merely_contain_a_separator_are_classes(folder):
+    names = ["and/or", "bear", "bow, tie", "brown bear", "grizzly (brown)", "polar bear", "polar fox", "tie"]
+    rows = [f'{n}.png,{("train", "val")[n % 2]},"{name}"' for n, name in enumerate(names)]
+    assert list(load("folder", root=folder(rows), size=8).classes) == names
+    root = folder(["a.png,train,fire;truck", "b.png,val,fire truck"], name="trucks")
+    refused(root, "line 3", "'fire truck'", "classes.txt")
+    (root / "classes.txt").write_text("fire\ntruck\nfire truck\n")
+    assert len(load("folder", root=root, size=8).classes) == 3
+    (root / "classes.txt").write_text("fire\ntruck\n")
+    refused(root, "line 3", "looks like 'fire' and 'truck'")
+
+
+# --- a class that training never shows, case 38 ---
+
+
+def test_a_class_without_a_positive_in_train_is_named_before_training(folder):
+    rows = [*simple(), "20.png,test,owl", "21.png,test,owl;cat", "22.png,val,cat"]
+    with pytest.warns(
+        UserWarning, match=r"1 class without a positive in train.*: owl \(0 train, 0 val, 2 test\)"
+    ):
+        data = load("folder", root=folder(rows), size=8)
+    assert data.notes["classes_without_train_positive"] == {"owl": {"train": 0, "val": 0, "test": 2}}
+    assert (
+        "classes_without_train_positive" not in load("folder", root=folder(simple(), name="y"), size=8).notes
+    )
+
+
+# --- an image outside the folder, case 41 ---
+
+
+@pytest.mark.parametrize(
+    "image", ["../../../etc/passwd", "a/../../b.png", "..", "/etc/passwd", "C:\\b.png", "..\\b.png"]
+)
+def test_an_image_outside_the_folder_is_a_faulty_row(folder, image):
+    root = folder(["a.png,train,x", "b.png,val,x"])
+    (root / "labels.csv").write_text(f"image,split,labels\na.png,train,x\n{image},val,x\n")
+    refused(root, "1 of 2 rows is faulty", "line 3", "is not a path below the folder")
+
+
+# --- label files in other formats ---
+
+PETS = {"1.jpg": ["cat", "dog"], "2.jpg": ["dog"], "3.jpg": []}
+
+
+def lists_of(form, pets=PETS):
+    """Return a Hugging Face metadata file with a list of labels for each image."""
+    if form == "jsonl":
+        return "\n".join(json.dumps({"file_name": k, "labels": v, "width": 8}) for k, v in pets.items())
+    written = {"csv": str, "numpy": lambda v: str(np.array(v)), "json": json.dumps, "joined": ";".join}[form]
+    lines = io.StringIO()
+    csv.writer(lines).writerows([["file_name", "labels"], *([k, written(v)] for k, v in pets.items())])
+    return lines.getvalue()
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "json", "numpy", "joined"])
+def test_metadata_files_of_each_split(tmp_path, form):
+    for split in ("train", "validation", "test"):
+        for n, image in enumerate(PETS):
+            picture(tmp_path / split / image, n)
+        suffix = "jsonl" if form == "jsonl" else "csv"
+        (tmp_path / split / f"metadata.{suffix}").write_text(lists_of(form))
+    data = load("folder", root=tmp_path, size=8, unlabeled="keep")
+    assert data.classes == ("cat", "dog")
+    assert data.parts["val"].ids == ("validation/1.jpg", "validation/2.jpg", "validation/3.jpg")
+    assert data.parts["train"].full.tolist() == [[1, 1], [0, 1], [0, 0]] and len(data.parts["test"]) == 3
+
+
+def test_a_metadata_file_for_all_images(tmp_path):
+    images = [f"{split}/{n}.jpg" for split in ("train", "valid") for n in range(3)]
+    for n, image in enumerate(images):
+        picture(tmp_path / image, n)
+    (tmp_path / "metadata.jsonl").write_text(lists_of("jsonl", {image: ["a", image[0]] for image in images}))
+    listing = read("folder", root=tmp_path)
+    assert listing.splits == ["train"] * 3 + ["val"] * 3 and listing.classes == ("a", "t", "v")
+    assert listing.where(4) == "metadata.jsonl line 5 (valid/1.jpg)" and not listing.missing()
+    assert "folders" in listing.notes["division"]
+    picture(tmp_path / "more" / "7.jpg")
+    with open(tmp_path / "metadata.jsonl", "a") as file:
+        file.write('\n{"file_name": "more/7.jpg", "labels": ["a"]}')
+    refused(tmp_path, "1 of 7 rows", "metadata.jsonl", "line 7: unknown split ''")
+    assert len(read("folder", root=tmp_path, fractions=(0.5, 0.5, 0))) == 7
+
+
+def test_columns_can_be_chosen_and_a_wrong_guess_names_them(tmp_path):
+    content = ["name,caption,tags", "1.jpg,a cat,\"['cat', 'dog']\"", "2.jpg,a dog,['dog']"]
+    (tmp_path / "metadata.csv").write_text("\n".join(content))
+    seen = "its header is name,caption,tags"
+    refused(tmp_path, "metadata.csv has no column image", seen, "image_column")
+    refused(tmp_path, "no column labels", seen, "-d label_column NAME", image_column="name")
+    refused(tmp_path, "no column tag", seen, "label_column", image_column="name", label_column="tag")
+    listing = read("folder", root=tmp_path, image_column="name", label_column="tags")
+    assert listing.classes == ("cat", "dog") and listing.ids == ["1.jpg", "2.jpg"]
+    with pytest.raises(DataError, match=r"none of the images exists.*-d images FOLDER"):
+        load("folder", root=tmp_path, size=8, image_column="name", label_column="tags")
+
+
+def test_faulty_lines_of_metadata(tmp_path):
+    rows = [
+        {"file_name": "1.jpg", "labels": ["cat", "dog"]},
+        {"file_name": "../2.jpg", "labels": ["cat"]},
+        {"file_name": "3.jpg", "labels": {"boxes": []}},
+        {"file_name": "1.jpg", "labels": ["cat|dog"]},
+        {"file_name": "5.jpg", "labels": [["cat"]]},
+    ]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    message = refused(
+        tmp_path, "4 of 5 rows", "line 2: image '../2.jpg'", 'line 3: {"boxes": []} is not a list',
+        "line 4: image '1.jpg' is already in line 1", "line 4: label 'cat|dog'", "line 5",
+    )  # fmt: skip
+    assert message.count("\n") == 5
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "1.jpg"\n[1]\n')
+    refused(tmp_path, "2 of 2 rows", "line 1: is not a JSON object", "line 2")
+
+
+def coco_file(path, pets=PETS, **changes):
+    names = sorted({name for found in pets.values() for name in found})
+    content = {
+        "images": [{"id": 10 + n, "file_name": name, "height": 8} for n, name in enumerate(pets)],
+        "categories": [{"id": 3 * n, "name": name} for n, name in enumerate(names)],
+        "annotations": [
+            {"id": 1, "image_id": 10 + n, "category_id": 3 * names.index(name), "bbox": [0, 0, 4, 4]}
+            for n, found in enumerate(pets.values())
+            for name in [*found, *found]
+        ],
+    }
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content | changes))
+
+
+def test_coco_files_of_ones_own(tmp_path):
+    for split in ("train", "val"):
+        coco_file(tmp_path / "annotations" / f"instances_{split}2017.json")
+        for n, image in enumerate(PETS):
+            picture(tmp_path / f"{split}2017" / image, n)
+    files = [f"annotations/instances_{split}2017.json" for split in ("train", "val")]
+    refused(tmp_path, "1 label file is missing", "file=annotations.json")
+    refused(tmp_path, "3 of 3 rows", f"{tmp_path / files[0]} image 10", "set the option images", file=files)
+    refused(tmp_path, "none of the images exists", "images", file=files[0])
+    options = {"file": files, "images": ["train2017", "val2017"], "unlabeled": "drop"}
+    data = load("folder", root=tmp_path, size=8, **options)
+    assert data.classes == ("cat", "dog") and data.parts["train"].full.tolist() == [[1, 1], [0, 1]]
+    assert data.parts["val"].ids == ("val2017/1.jpg", "val2017/2.jpg")
+    one = read("folder", root=tmp_path, file=files[0], images="train2017", unlabeled="keep")
+    assert sorted(one.splits) == ["train", "train", "val"] and one.where(0) == "train2017/1.jpg"
+    refused(tmp_path, "2 folders", "1 label file", file=files[0], images=["train2017", "val2017"])
+
+
+def test_faulty_coco_files(tmp_path):
+    file = tmp_path / "own.json"
+    coco_file(file, {"1.jpg": ["cat", "dog", "cat/dog"], "../2.jpg": ["cat"]})
+    refused(
+        tmp_path,
+        "2 of 2 rows",
+        "own.json",
+        "image 10: label 'cat/dog'",
+        "image 11: image '../2.jpg'",
+        file="own.json",
+    )
+    coco_file(file, annotations=[{"image_id": 77, "category_id": 0}])
+    refused(tmp_path, "1 annotation of images or categories", "image 77", file="own.json")
+    file.write_text(json.dumps({"pictures": [], "tags": []}))
+    refused(tmp_path, "not a COCO instances file", "Its keys are pictures, tags", file="own.json")
+    for outside in ("../own.json", "/etc/own.json"):
+        refused(tmp_path, "is not a path below", file=outside)
+    refused(tmp_path, "1 label file is missing", "holds own.json", file="other.json")

@@ -125,7 +125,7 @@ def _screen(report: dict) -> str:
     for kind, groups in (("copies", report["duplicates"]), ("copies across splits", report["across_splits"])):
         found[kind] = [" = ".join(f"{path} ({split})" for split, path in group) for group in groups]
     for split, ids in report["unlabeled"].items():
-        found[f"no label, {split}"] = [f"{i} (labels.csv line {at[i]})" if i in at else i for i in ids]
+        found[f"no label, {split}"] = [f"{i} (line {at[i]})" if i in at else i for i in ids]
     for kind in ("positives", "negatives"):
         found |= {f"classes without {kind}, {k}": names for k, names in report[f"no_{kind}"].items()}
     rows = [("finding", "count", "first example, or treatment")]

@@ -45,7 +45,7 @@ def audit(listing: Listing) -> dict:
         - across_splits: the duplicate groups with images from more than one split;
         - unlabeled: split -> ids of images without a positive label;
         - unknown: split -> number of labels whose truth is unknown;
-        - lines: id of an image without a label -> its line in labels.csv (the header is line 1), where there is one;
+        - lines: id of an image without a label -> its line in the label file (a header is line 1), if it has one;
         - published: split as published -> {"expected": images of the published data set, "here": images listed};
         - similar_classes: groups of class names that probably mean the same class;
         - no_positives, no_negatives: split -> classes without a (known) positive, or negative;

@@ -38,8 +38,8 @@ class Listing:
         problems: sentences about what makes training on these labels wrong; `assemble` raises them together with what
             is wrong with the files.
         odd: sentences about what is worth knowing before training.
-        lines: N line numbers in labels.csv, if the rows come from one. None = the label files do not have one line per
-            image.
+        lines: N line numbers in `table`. None = the rows are not the lines of one file.
+        table: name of the label file that has one line per image.
         published: split, as the data set is published, -> (images listed here, images of the whole data set).
         size: default side of the square images, pixels.
     """
@@ -58,6 +58,7 @@ class Listing:
     problems: list[str] = field(default_factory=list)
     odd: list[str] = field(default_factory=list)
     lines: list[int] | None = None
+    table: str = "labels.csv"
     published: dict[str, tuple[int, int]] = field(default_factory=dict)
     size: int = 448
 
@@ -93,7 +94,9 @@ class Listing:
 
     def where(self, row: int) -> str:
         """Return a name of a row by which it can be found in the label files."""
-        return self.ids[row] if self.lines is None else f"labels.csv line {self.lines[row]} ({self.ids[row]})"
+        return (
+            self.ids[row] if self.lines is None else f"{self.table} line {self.lines[row]} ({self.ids[row]})"
+        )
 
     def missing(self) -> list[int]:
         """Return the rows whose file does not exist; lists each folder once instead of testing every file."""

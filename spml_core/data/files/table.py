@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -48,12 +49,12 @@ def content_of(file: Path, form: str = "") -> bytes:
 
 
 def rows(
-    file: Path, form: str, delimiters: Sequence[str] = ",", column: str = ""
+    file: Path, form: str, delimiters: Sequence[str] = ",", columns: Collection[str] = ()
 ) -> list[tuple[int, list[str]]]:
     """Return (line, fields) of each row that is not blank; the line is its last one.
 
     Args:
-        delimiters: candidates; the first one that yields a column `column` in the header is used, else the first.
+        delimiters: candidates; the first one that yields one of these `columns` in the header is used, else the first.
 
     Raises:
         DataError: no such file, not UTF-8 text, or unbalanced quotes.
@@ -61,8 +62,9 @@ def rows(
     lines = io.StringIO(text(file, form), newline="")
     header = lines.readline()
     lines.seek(0)
-    names = {each: [name.strip().strip('"').lower() for name in header.split(each)] for each in delimiters}
-    delimiter = next((each for each in delimiters if column in names[each]), delimiters[0])
+    names = {each: {name.strip().strip('"').lower() for name in header.split(each)} for each in delimiters}
+    wanted = {column.lower() for column in columns}
+    delimiter = next((each for each in delimiters if wanted & names[each]), delimiters[0])
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         return [(reader.line_num, fields) for fields in reader if any(map(str.strip, fields))]
@@ -70,6 +72,27 @@ def rows(
         raise DataError(
             f"{file}, line {reader.line_num} cannot be read as a table ({error}). {form}"
         ) from None
+
+
+def json_lines(file: Path, form: str) -> list[tuple[int, dict]]:
+    """Return (line, record) of each line of a JSON Lines file that is not blank.
+
+    Raises:
+        DataError: no such file, not UTF-8 text, or lines that are not JSON objects.
+    """
+    lines = [(n, line) for n, line in enumerate(text(file, form).split("\n"), 1) if line.strip()]
+    records, faults = [], []
+    for n, line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            record = error
+        if isinstance(record, dict):
+            records.append((n, record))
+        else:
+            faults.append((n, f"is not a JSON object: {record}"))
+    refuse(file, faults, len(lines))
+    return records
 
 
 def pieces(file: Path, columns: Collection[str], form: str) -> Iterator[pd.DataFrame]:
@@ -93,15 +116,18 @@ def words_of(file: Path) -> list[tuple[int, list[str]]]:
     return [(n, line.split()) for n, line in enumerate(text(file).splitlines(), 1) if line.strip()]
 
 
-def refuse(file: Path, faults: Collection[tuple[int, str]], total: int) -> None:
+def refuse(file: Path, faults: Collection[tuple[int, str]], total: int, place: str = "line") -> None:
     """Raise `DataError` with all faults, (line, text), if there are any.
 
     Args:
         total: rows of the file.
+        place: what the numbers of the faults are.
     """
     if faults:
         counted = words.some(len({line for line, _ in faults}), total, "row")
-        raise DataError(f"{counted} faulty in {file}:{bullets(f'line {n}: {fault}' for n, fault in faults)}")
+        raise DataError(
+            f"{counted} faulty in {file}:{bullets(f'{place} {n}: {fault}' for n, fault in faults)}"
+        )
 
 
 def bullets(lines: Iterable[str | Path]) -> str:

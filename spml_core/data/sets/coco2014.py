@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from tqdm.auto import tqdm
 
-from spml_core import words
-from spml_core.data.dataset import DataError
-from spml_core.data.files import table
+from spml_core.data.files import coco, table
 from spml_core.data.files.layout import find, require_files
 from spml_core.data.listing import (
     Listing,
@@ -33,7 +30,6 @@ hair drier, toothbrush
 """
 CLASSES = tuple(name.strip() for name in NAMES.split(","))
 PHASES = {"train": "train", "val": "test"}  # of the files; of ours
-KEPT = {"images", "annotations", "categories", "id", "image_id", "category_id", "file_name", "name"}
 SIZES = {"train": 82_783, "test": 40_504}  # images, as published,
 ANNOTATED = {"train": 82_081, "test": 40_137}  # and those of them that have an annotation
 EXPECTED = (
@@ -92,32 +88,8 @@ def read(
 
 def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
     """Return (image id, file name) of every image in the file, sorted by id as text, and the (N, 80) int8 labels."""
-
-    def lean(record: dict) -> dict:  # outlines and captions would take gigabytes
-        return {key: value for key, value in record.items() if key in KEPT}
-
-    try:
-        with open(file, encoding="utf-8") as text:
-            content = json.load(text, object_hook=lean)
-        categories = {entry["id"]: entry["name"] for entry in content["categories"]}
-        names = sorted(((e["id"], e["file_name"]) for e in content["images"]), key=lambda name: str(name[0]))
-        objects = [(entry["image_id"], entry["category_id"]) for entry in content["annotations"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{file} is not a COCO instances file ({type(error).__name__}: {error}). {EXPECTED}"
-        ) from None
-    strange = set(categories.values()) ^ set(CLASSES)
-    check_classes(file, len(categories), len(CLASSES), "COCO", strange)
-    row = {image: n for n, (image, _) in enumerate(names)}
-    if len(row) < len(names):
-        raise DataError(f"{file} lists {len(names)} images, but only {len(row)} different ids")
-    lost = [pair for pair in objects if pair[0] not in row or pair[1] not in categories]
-    if lost:
-        shown = table.bullets([f"image {image}, category {category}" for image, category in lost])
-        raise DataError(
-            f"{file}: {words.count(len(lost), 'annotation')} of images or categories that it does not list:{shown}"
-        )
-    present = [set() for _ in names]
-    for image, category in objects:
-        present[row[image]].add(categories[category])
-    return names, table.indicator(present, CLASSES)
+    images, categories, objects = coco.read(file, EXPECTED)
+    check_classes(file, len(categories), len(CLASSES), "COCO", set(categories.values()) ^ set(CLASSES))
+    present = coco.labels(file, images, categories, objects)
+    images.sort(key=lambda image: str(image[0]))
+    return images, table.indicator((present[image] for image, _ in images), CLASSES)

@@ -1,12 +1,15 @@
-"""`folder`: any folder of images with a `labels.csv` is a data set."""
+"""`folder`: any folder of images with a `labels.csv`, Hugging Face `metadata` files or a COCO file is a data set."""
 
 from __future__ import annotations
 
+import itertools
+import json
 import posixpath
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -15,24 +18,53 @@ from pydantic import NonNegativeInt
 
 from spml_core import words
 from spml_core.data.dataset import SPLITS, DataError, OptionError
-from spml_core.data.files import table
-from spml_core.data.files.layout import find, require_files
+from spml_core.data.files import coco, table
+from spml_core.data.files.layout import DEEP, find, require_files
 from spml_core.data.listing import SPLIT_SEED, Listing, find_extra, finish
 
 DELIMITERS = (",", ";", "\t")  # spreadsheets write the second where the comma is the decimal sign
 FORM = (
-    "Expected: columns image,split,labels (split may be absent), labels joined by ';', in UTF-8; or image,split and a "
-    "column for each class with 1, 0, or empty for unknown."
+    "Expected: labels.csv with columns image,split,labels (split may be absent), labels joined by ';', in UTF-8; or "
+    "image,split and a column for each class with 1, 0, or empty for unknown. Or metadata.csv or metadata.jsonl with "
+    "file_name and a list of labels, or file=annotations.json in COCO's format. See data/README.md."
 )
 FIELDS = (
     "not as many fields as the header has. Labels are joined by ';', not by ','; where ';' separates the columns, "
     'joined labels are in quotes: "sky;sea".'
 )
+IMAGE_COLUMNS = ("image", "file_name")  # of labels.csv; of Hugging Face and COCO
+SPLIT_WORDS = dict.fromkeys(("val", "valid", "validation", "dev"), "val")
+SPLIT_WORDS |= {"train": "train", "training": "train", "test": "test", "testing": "test"}
+LIST = re.compile(r"""\[.*\]|[({]\s*['"].*['"],?\s*[)}]""", re.DOTALL)  # as pandas and NumPy write one
+QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+WRONG_SEPARATORS = ("|", ",", "/", " ")
+
+
+@dataclass
+class Source:
+    """A label file."""
+
+    file: Path
+    folder: str  # that image names are relative to, below the data set's folder
+    header: list[str]
+    records: list[tuple[int, dict]]  # line -> column -> text, or the value in JSON
+    faults: list[tuple[int, str]] = field(default_factory=list)  # line, what is wrong with it
+    total: int = 0  # rows, faulty ones included
+    place: str = "line"  # what the numbers are; "image" for the image ids of a COCO file
+    image: str = ""  # column of images,
+    labels: str = ""  # of labels,
+    columns: Sequence[str] = ()  # or those that are classes
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is labels.csv, which has no lists and whose splits are in a column."""
+        return self.file.name == "labels.csv"
 
 
 @dataclass
 class Row:
-    line: int  # in labels.csv, whose header is line 1
+    source: Source
+    line: int  # the header of a table is line 1
     image: str  # path below the folder, with forward slashes: the image's id
     split: str
     labels: set[str]
@@ -47,8 +79,12 @@ def read(
     unlabeled: Literal["error", "drop", "keep"] = "error",
     zero: Literal["absent", "unknown"] | None = None,
     allow_missing: bool = False,
+    file: str | Sequence[str] | None = None,
+    images: str | Sequence[str] | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
 ) -> Listing:
-    """Read `root/labels.csv`, in one of two forms, and `root/classes.txt` if it is there.
+    """Read `root/labels.csv`, or label files in another format, and `root/classes.txt` if it is there.
 
     Joined labels: columns `image` (path below `root`), `split`, `labels` (joined by `;`, empty for none) and perhaps
     `unknown` (labels whose truth is not known, joined likewise; `*` for all that `labels` does not name). Other
@@ -58,7 +94,11 @@ def read(
     present, 0 absent, -1 verified absent (the same as 0 in the truth), empty or ? unknown. A table with both 0 and -1
     is ambiguous, since 0 often means unknown in such tables: `zero` says what it means.
 
-    Without a `split` column all images are training images. If no row says `val`, 20 % of the training images become
+    Without labels.csv: `metadata.csv` and `metadata.jsonl`, in `root` or up to two levels below it, with the columns
+    `file_name` (relative to the file) and `labels`, a list. Or `file`, which may also be JSON in COCO's format.
+
+    Without a `split` column, all images of labels.csv are training images; in other formats, the folders and label
+    files named like a split are the splits, if there are any. If no row says `val`, 20 % of the training images become
     validation (`labels.split`, seed 1200). classes.txt, with one class per line, fixes the classes and their order;
     without it they are sorted by name. Rows are sorted by image name, so their order in the file does not matter. The
     split is made before `min_images`, `unlabeled` and `allow_missing` remove anything.
@@ -71,20 +111,31 @@ def read(
         unlabeled: images without a label, or with none left: "error", "drop", or "keep" as all negative.
         zero: "absent" or "unknown", in a table that also holds -1.
         allow_missing: leave out images whose file is missing.
+        file: label files, paths below `root`: a table (.csv, .tsv), JSON Lines (.jsonl) or COCO's format (.json).
+            Default: labels.csv, or else the metadata files.
+        images: folder below `root` that image names are relative to, one for all label files or one for each.
+            Default: the label file's own folder.
+        image_column: default `image` or `file_name`.
+        label_column: column of joined labels or lists. Default: `labels`, or without it one column per class.
 
     Raises:
-        DataError: invalid options, or everything that is wrong with labels.csv and classes.txt. Images without a label
-            are a problem that `assemble` raises.
+        DataError: invalid options, or everything that is wrong with a label file and classes.txt. Images without a
+            label are a problem that `assemble` raises.
     """
     root = find(root, FORM)
     if fractions is not None and (
         len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6
     ):
         raise OptionError(f"fractions={fractions}: expected (train, val, test), each >= 0, summing to 1")
-    file = root / "labels.csv"
-    require_files(root, [file], FORM)
     named = _read_classes(root / "classes.txt")
-    rows, header, columns = _read_rows(file, named, zero, any_split=fractions is not None)
+    sources = [_open(*each, image_column) for each in _label_files(root, file, images)]
+    for source in sources:
+        _choose_columns(source, image_column, label_column, named)
+    rows, division = _read_rows(root, sources, zero)
+    _note_faults(rows, named, any_split=fractions is not None)
+    for source in sources:
+        table.refuse(source.file, sorted(source.faults), source.total, source.place)
+    columns = {table.normal(name) for source in sources for name in source.columns}
     counts = Counter(label for row in rows for label in row.labels)
     unsure = set().union(*(row.unknown for row in rows)) - {"*"}
     names = sorted({*counts, *unsure, *columns}) if named is None else named
@@ -92,7 +143,7 @@ def read(
     if not classes:
         top = counts.most_common(1)
         most = f"the largest, {top[0][0]!r}, has {top[0][1]}" if top else "no row has a label"
-        raise DataError(f"no class has min_images={min_images} images in labels.csv: {most}")
+        raise DataError(f"no class has min_images={min_images} images in {sources[0].file.name}: {most}")
     dropped = len(names) - len(classes)
 
     kept = set(classes)
@@ -100,10 +151,10 @@ def read(
     known = table.indicator((row.unknown & kept for row in rows), classes) == 0
     whole = [n for n, row in enumerate(rows) if "*" in row.unknown]
     known[whole] = full[whole] == 1
-    division = "split column" if "split" in header else "no split column"
     if fractions is not None:
         division = _divide(rows, fractions)
     paths = [root / row.image for row in rows]
+    by_line = len(sources) == 1 and sources[0].place == "line"
     options = {"min_images": min_images, "fractions": fractions and list(fractions), "unlabeled": unlabeled}
     listing = Listing(
         name=root.resolve().name,
@@ -116,19 +167,26 @@ def read(
         options=options | ({} if zero is None else {"zero": zero}),
         notes={"division": division, "classes_dropped": dropped},
         extra=find_extra([root], paths),
-        lines=[row.line for row in rows],
+        lines=[row.line for row in rows] if by_line else None,
+        table=sources[0].file.name,
         size=224,
     )
+    if images is None and not any(path.exists() for path in paths):
+        listing.problems.append(
+            "none of the images exists. If they are in another folder, name it with the option images (spml train: -d "
+            "images FOLDER)."
+        )
     _look_at_classes(listing)
     if named is None and (stray := sorted(unsure - {*counts, *columns})):
-        line = next(row.line for row in rows if stray[0] in row.unknown)
+        n = next(n for n, row in enumerate(rows) if stray[0] in row.unknown)
         listing.odd.append(
             f"{words.count(len(stray), 'label')} unknown for some image and positive for none: {words.listed(stray)} "
-            f"(labels.csv line {line}). {words.did_you_mean(stray[0], counts)}".rstrip()
+            f"({listing.where(n).split(' (')[0]}). {words.did_you_mean(stray[0], counts)}".rstrip()
         )
     cause = f" after min_images={min_images} removed {words.count(dropped, 'class')}" if dropped else ""
     divide = fractions is None and "val" not in listing.splits
     listing = finish(listing, divide=divide, unlabeled=unlabeled, allow_missing=allow_missing, cause=cause)
+    _note_untrained(listing)
     if not allow_missing:
         del listing.options["allow_missing"]  # the fingerprint of a folder names it only where it is set
     return listing
@@ -143,104 +201,219 @@ def _read_classes(file: Path) -> list[str] | None:
     return names
 
 
-def _read_rows(
-    file: Path, classes: Collection[str] | None, zero: str | None, any_split: bool
-) -> tuple[list[Row], list[str], list[str]]:
-    """Read labels.csv; see `read` for its forms.
-
-    Args:
-        classes: those of classes.txt; labels outside it are faults, columns outside it are not read.
-        any_split: ignore the splits.
-
-    Returns:
-        The rows sorted by image, the header, and the columns that are classes.
+def _label_files(
+    root: Path, file: str | Sequence[str] | None, images: str | Sequence[str] | None
+) -> list[tuple[Path, str]]:
+    """Return the label files, and the folder below `root` of the images of each; see `read` for the options.
 
     Raises:
-        DataError: not a table of either form, or all faulty rows together.
+        OptionError: a path that is not below the folder, or another number of image folders than of label files.
+        DataError: no such file.
     """
-    content = table.rows(file, FORM, DELIMITERS, column="image")
+    names, folders = ([each] if isinstance(each, str) else each for each in (file, images))
+    for option, each in (("file", names), ("images", folders)):
+        if outside := [name for name in each or () if not _path(name)]:
+            raise OptionError(f"{option}={outside[0]!r} is not a path below {root}")
+    if names is not None:
+        files = [root / name for name in names]
+    elif (root / "labels.csv").is_file():
+        files = [root / "labels.csv"]
+    else:
+        below = (root.glob(f"{'*/' * depth}metadata.*") for depth in range(DEEP + 1))
+        files = sorted(path for path in itertools.chain(*below) if path.suffix in (".csv", ".jsonl"))
+    require_files(root, files or [root / "labels.csv"], FORM)
+    if folders is None:
+        folders = [path.parent.relative_to(root).as_posix() for path in files]
+    elif len(folders) == 1:
+        folders = [*folders] * len(files)
+    if len(folders) != len(files):
+        raise OptionError(
+            f"images={images} names {len(folders)} folders, file={file} {len(files)} label files"
+        )
+    return [*zip(files, folders, strict=True)]
+
+
+def _open(file: Path, folder: str, image_column: str | None) -> Source:
+    """Return a label file, its rows not yet checked, or raise `DataError`."""
+    if file.suffix == ".json":
+        content = coco.read(file, FORM)
+        found = coco.labels(file, *content)
+        records = [
+            (image, {"file_name": name, "labels": sorted(found[image], key=str)})
+            for image, name in content[0]
+        ]
+        return Source(file, folder, ["file_name", "labels"], records, total=len(records), place="image")
+    if file.suffix == ".jsonl":
+        lines = table.json_lines(file, FORM)
+        header = [*dict.fromkeys(name for _, record in lines for name in record)]
+        records = [(n, {name: _cell(record.get(name)) for name in header}) for n, record in lines]
+        return Source(file, folder, header, records, total=len(records))
+    content = table.rows(file, FORM, DELIMITERS, [image_column] if image_column else IMAGE_COLUMNS)
     header = [name.strip() for name in content[0][1]] if content else []
-    columns = _class_columns(file, header, classes)
-    content = content[1:]
-    if not content:
-        raise DataError(f"{file} has a header but no rows. {FORM}")
-    faults = [(line, FIELDS) for line, fields in content if len(fields) != len(header)]
-    records = {line: dict(zip(header, row, strict=True)) for line, row in content if len(row) == len(header)}
-    values = {_value(record[name]) for record in records.values() for name in columns}
-    if zero is None and {"0", "-1"} <= values:
-        raise DataError(
-            f"{file} holds both 0 and -1. Beside -1 for absent, 0 may mean absent or unknown: choose zero='absent' or "
-            "zero='unknown' (spml train: -d zero unknown)."
-        )
-    rows, lines, listed = [], {}, file.with_name("classes.txt")
-    for line, record in records.items():
-        labels, unknown, found = _labels(record, columns, zero)
-        row = Row(line, _image(record["image"]), record.get("split", "train").strip(), labels, unknown)
-        if not row.image:
-            cell = record["image"].strip()
-            found.append(f"image {cell!r} is not a path below the folder, such as images/1.jpg")
-        elif row.image in lines:
-            found.append(f"image {row.image!r} is already in line {lines[row.image]}: use one row per image")
-        lines.setdefault(row.image, line)
-        if not any_split and row.split not in SPLITS:
-            hint = words.did_you_mean(row.split, SPLITS)
-            found.append(f"unknown split {row.split!r} of {row.image}; {hint} Known: {', '.join(SPLITS)}.")
-        if classes is not None and (strange := sorted((labels | unknown) - {*classes, "*"})):
-            hint = words.did_you_mean(strange[0], classes)
-            found.append(f"label {strange[0]!r} is not one of the {len(classes)} classes in {listed}; {hint}")
-        faults += [(line, fault) for fault in found]
-        rows.append(row)
-    table.refuse(file, sorted(faults), len(content))
-    return sorted(rows, key=lambda row: row.image), header, columns
-
-
-def _class_columns(file: Path, header: list[str], classes: Collection[str] | None) -> list[str]:
-    """Return the columns that are classes: none where labels are joined."""
-    found = f"its header is {','.join(header)}" if header else "it is empty"
-    if "image" not in header:
-        other = [name for name in header if name.lower() == "image"]
-        raise DataError(
-            f"{file} has no column image{f', only {other[0]!r}' if other else ''}: {found}. {FORM}"
-        )
     if twice := sorted({name for name in header if header.count(name) > 1}):
         raise DataError(f"{file} has the column {twice[0]!r} more than once")
-    if "labels" in header:
-        return []
-    columns = [name for name in header if name not in ("image", "split")]
+    whole = [(n, dict(zip(header, row, strict=True))) for n, row in content[1:] if len(row) == len(header)]
+    faults = [(n, FIELDS) for n, row in content[1:] if len(row) != len(header)]
+    return Source(file, folder, header, whole, faults, len(content) - 1)
+
+
+def _choose_columns(
+    source: Source, image_column: str | None, label_column: str | None, classes: Collection[str] | None
+) -> None:
+    """Set the columns of images and labels, or raise `DataError` with the columns that there are.
+
+    Args:
+        classes: those of classes.txt; columns outside it are not read.
+    """
+    file, header = source.file, source.header
+    found = f"its header is {','.join(header)}" if header else "it is empty"
+    source.image = image_column or next((name for name in IMAGE_COLUMNS if name in header), "image")
+    source.labels = label_column or "labels"
+    for option, name in (("image_column", source.image), ("label_column", label_column)):
+        if name and name not in header:
+            other = [column for column in header if column.lower() == name.lower()]
+            raise DataError(
+                f"{file} has no column {name}{f', only {other[0]!r}' if other else ''}: {found}. Choose a column with "
+                f"the option {option} (spml train: -d {option} NAME). {FORM}"
+            )
+    if source.total < 1:
+        raise DataError(f"{file} has a header but no rows. {FORM}")
+    if source.labels in header:
+        return
+    columns = [name for name in header if name not in (source.image, "split")]
     if classes is not None:
         columns = [name for name in columns if table.normal(name) in set(classes)]
-    if not columns:
-        raise DataError(f"{file} has no column labels, and none for a class: {found}. {FORM}")
+    values = {_value(record[name]) for _, record in source.records for name in columns}
+    if not columns or not values & {"1", "0", "-1", "?"}:
+        raise DataError(
+            f"{file} has no column labels, and none for a class, with 1 and 0: {found}. Choose the column of labels "
+            f"with the option label_column (spml train: -d label_column NAME). {FORM}"
+        )
     if absent := sorted(set(classes or ()) - set(map(table.normal, columns))):
         raise DataError(
             f"{file} has no column for {words.count(len(absent), 'class')} of classes.txt:{table.bullets(absent)}"
         )
-    return columns
+    source.columns = columns
 
 
-def _image(cell: str) -> str:
-    """Return the image's id, or nothing if it is not a path below the folder."""
-    image = cell.strip().replace("\\", "/")
-    outside = image.startswith("/") or image[1:2] == ":" or posixpath.normpath(image).startswith("../")
-    return posixpath.normpath(image) if image and not outside else ""
+def _read_rows(root: Path, sources: Sequence[Source], zero: str | None) -> tuple[list[Row], str]:
+    """Return the rows of the label files, sorted by image, and what divides them into splits; note faulty ones."""
+    rows, first = [], {}
+    for source in sources:
+        values = {_value(record[name]) for _, record in source.records for name in source.columns}
+        if zero is None and {"0", "-1"} <= values:
+            raise DataError(
+                f"{source.file} holds both 0 and -1. Beside -1 for absent, 0 may mean absent or unknown: choose "
+                "zero='absent' or zero='unknown' (spml train: -d zero unknown)."
+            )
+        of_file = _split_in(source.file.relative_to(root).as_posix())
+        for line, record in source.records:
+            labels, unknown, faults = _labels(source, record, zero)
+            cell = str(record[source.image])
+            row = Row(source, line, _path(cell, source.folder), "train", labels, unknown)
+            if "split" in source.header:
+                row.split = str(record["split"]).strip()
+            elif not source.plain:
+                row.split = of_file or _split_in(posixpath.dirname(row.image))
+            if not row.image:
+                faults.append(f"image {cell.strip()!r} is not a path below the folder, such as images/1.jpg")
+            elif (other := first.setdefault(row.image, row)) is not row:
+                same = other.source is source
+                place = f"{'' if same else f'{other.source.file} '}{other.source.place} {other.line}"
+                todo = "use one row per image" if same else "if it is another image, set the option images"
+                faults.append(f"image {row.image!r} is already in {place}: {todo}")
+            source.faults += [(line, fault) for fault in faults]
+            rows.append(row)
+    division = "split column" if any("split" in source.header for source in sources) else "no split column"
+    if not any(row.split for row in rows):
+        for row in rows:
+            row.split = "train"
+    elif division == "no split column" and not all(source.plain for source in sources):
+        division = "folders and files named like splits"
+    return sorted(rows, key=lambda row: row.image), division
 
 
-def _value(cell: str) -> str:
+def _note_faults(rows: Sequence[Row], classes: Collection[str] | None, any_split: bool) -> None:
+    """Note unknown splits, and labels that are not classes of classes.txt, or several labels in one."""
+    every = set().union(*(row.labels | row.unknown for row in rows)) - {"*"}
+    joined = _joined(every | set(classes or ()))
+    for row in rows:
+        faults, names = [], sorted((row.labels | row.unknown) - {"*"})
+        if not any_split and row.split not in SPLITS:
+            hint = words.did_you_mean(row.split, SPLITS)
+            faults.append(f"unknown split {row.split!r} of {row.image}; {hint} Known: {', '.join(SPLITS)}.")
+        for name in names if classes is None else sorted({*names} - {*classes}):
+            if name in joined:
+                mark, meant = joined[name]
+                how = "join them by ';'" if row.source.plain else "join them by ';' or write a list"
+                faults.append(
+                    f"label {name!r} looks like {' and '.join(map(repr, meant))}, joined by {mark!r}: {how}. If it is "
+                    "a class of its own, list all classes in classes.txt"
+                )
+            elif classes is not None:
+                hint = words.did_you_mean(name, classes)
+                faults.append(
+                    f"label {name!r} is not one of the {len(classes)} classes in classes.txt; {hint}"
+                )
+        row.source.faults += [(row.line, fault) for fault in faults]
+
+
+def _joined(names: Set[str]) -> dict[str, tuple[str, list[str]]]:
+    """Return the names that are other names joined by a wrong separator -> (separator, the names meant).
+
+    Each part of such a name is a name itself, as in "dog|cat" beside "dog" and "cat". With | and , it is enough that
+    each part occurs in another joined name. A name that merely contains a separator, as "polar bear", is none.
+    """
+    found = {}
+    for mark in WRONG_SEPARATORS:
+        parts = {name: [*filter(None, map(table.normal, name.split(mark)))] for name in names if mark in name}
+        times = Counter(part for each in parts.values() for part in set(each))
+        for name, each in parts.items():
+            if each and all(part in names or (mark in "|," and times[part] > 1) for part in each):
+                found.setdefault(name, (mark, each))
+    return found
+
+
+def _path(cell: str, folder: str = "") -> str:
+    """Return a path, relative to `folder`, as one below the data set's folder: an image's id. "" if it is elsewhere."""
+    name = cell.strip().replace("\\", "/")
+    path = posixpath.normpath(posixpath.join(folder, name))
+    outside = name[1:2] == ":" or path in (".", "..") or path.startswith(("/", "../"))
+    return "" if not name or outside else path
+
+
+def _split_in(path: str) -> str:
+    """Return the split that a path names, as train2017/ does, or "" if it names none or several."""
+    found = {SPLIT_WORDS[word] for word in re.findall("[a-z]+", path.lower()) if word in SPLIT_WORDS}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _cell(value):
+    """Return a JSON value as a table's cell: text, or a list or an object as it is."""
+    if isinstance(value, list | dict):
+        return value
+    return "" if value is None or value != value else str(value)
+
+
+def _value(cell) -> str:
     """Return the value of a class column's cell; 1 may also appear as 1.0 (beside empty cells) or TRUE."""
-    text = cell.strip().removesuffix(".0")
+    text = str(cell).strip().removesuffix(".0")
     return {"true": "1", "false": "0"}.get(text.lower(), text)
 
 
-def _labels(record: dict, columns: list[str], zero: str | None) -> tuple[set[str], set[str], list[str]]:
+def _labels(source: Source, record: dict, zero: str | None) -> tuple[set[str], set[str], list[str]]:
     """Return the labels of a row, those whose truth is unknown, and what is wrong with them."""
-    if not columns:
-        labels, unknown = (
-            {table.normal(label) for label in record.get(name, "").split(";")} - {""}
-            for name in ("labels", "unknown")
+    if not source.columns:
+        (labels, faults), (unknown, more) = (
+            _names(record.get(column, ""), source.plain) for column in (source.labels, "unknown")
         )
         both = sorted(labels & unknown)[:1]
-        return labels, unknown, [f"label {label!r} is both in labels and in unknown" for label in both]
-    cells = {name: _value(record[name]) for name in columns}
+        return (
+            labels,
+            unknown,
+            faults + more + [f"label {name!r} is both in labels and in unknown" for name in both],
+        )
+    cells = {name: _value(record[name]) for name in source.columns}
     unsure = ("", "?", "0") if zero == "unknown" else ("", "?")
     faults = [
         f"{value!r} in column {name!r} is not 1, 0, -1, ? or empty. To skip a column, name the classes in classes.txt."
@@ -249,6 +422,24 @@ def _labels(record: dict, columns: list[str], zero: str | None) -> tuple[set[str
     ]
     labels = {table.normal(name) for name, value in cells.items() if value == "1"}
     return labels, {table.normal(name) for name, value in cells.items() if value in unsure}, faults
+
+
+def _names(cell, plain: bool) -> tuple[set[str], list[str]]:
+    """Return the labels of a cell and what is wrong with it: joined text or, unless `plain`, also a list."""
+    if isinstance(cell, str) and LIST.fullmatch(cell.strip()):
+        inner = cell.strip()[1:-1]
+        try:
+            items = json.loads(f"[{inner}]")
+        except ValueError:  # as Python or NumPy write it
+            items = [one or other for one, other in QUOTED.findall(inner)] or inner.split(",")
+        if plain:
+            joined = ";".join(str(item).strip() for item in items)
+            return set(), [f"{cell.strip()!r} looks like a list: join labels by ';', here {joined}"]
+        cell = items
+    items = cell.split(";") if isinstance(cell, str) else cell
+    if not isinstance(items, list) or any(isinstance(item, list | dict) for item in items):
+        return set(), [f"{json.dumps(cell)} is not a list of labels"]
+    return {table.normal(_cell(item)) for item in items} - {""}, []
 
 
 def _divide(rows: list[Row], fractions: Sequence[float]) -> str:
@@ -275,12 +466,28 @@ def _look_at_classes(listing: Listing) -> None:
         differ = "group of classes differs" if len(groups) == 1 else "groups of classes differ"
         listing.odd.append(
             f"{len(groups)} {differ} in case, blanks, hyphens, accents or a plural ending only: {shown}. If they mean "
-            f"the same class, give them one name in labels.csv."
+            f"the same class, give them one name."
         )
     if len(listing.classes) == 1:
         listing.odd.append(
             f"only one class is left, {listing.classes[0]!r}: multi-label methods compare several (min_images="
             f"{listing.options['min_images']})"
+        )
+
+
+def _note_untrained(listing: Listing) -> None:
+    """Note the classes that have no positive in train but some in val or test, with the numbers of positives."""
+    counts = {split: listing.full[rows].sum(0, dtype=int) for split, rows in listing.members().items()}
+    lost = np.flatnonzero((counts.get("train", 1) == 0) & listing.full.any(0))
+    if len(lost):
+        found = {listing.classes[c]: {split: int(each[c]) for split, each in counts.items()} for c in lost}
+        listing.notes["classes_without_train_positive"] = found
+        where = ", ".join(
+            f"{name} ({words.listed([f'{n} {k}' for k, n in each.items()])})" for name, each in found.items()
+        )
+        listing.odd.append(
+            f"{words.count(len(lost), 'class')} without a positive in train, which is thus not learnt, though its AP "
+            f"counts in the mAP: {where}"
         )
 
 

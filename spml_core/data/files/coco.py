@@ -1,0 +1,67 @@
+"""Read annotation files in COCO's format: JSON with images, annotations and categories."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from spml_core import words
+from spml_core.data.dataset import DataError
+from spml_core.data.files import table
+
+LISTS = ("images", "annotations", "categories")
+KEPT = {*LISTS, "id", "image_id", "category_id", "file_name", "name"}
+
+
+def read(file: Path, form: str) -> tuple[list[tuple[int, str]], dict[int, str], list[tuple[int, int]]]:
+    """Return the images (id, file name), the categories (id -> name) and the annotations (image id, category id).
+
+    Args:
+        form: a sentence for the error that says how the file should look.
+
+    Raises:
+        DataError: not such a file (names the keys seen), or an image id that occurs twice.
+    """
+
+    def lean(record: dict) -> dict:  # outlines and captions would take gigabytes
+        return {key: value for key, value in record.items() if key in KEPT} or dict.fromkeys(record)
+
+    content = None
+    try:
+        with open(file, encoding="utf-8") as text:
+            content = json.load(text, object_hook=lean)
+        categories = {entry["id"]: entry["name"] for entry in content["categories"]}
+        images = [(entry["id"], entry["file_name"]) for entry in content["images"]]
+        objects = [(entry["image_id"], entry["category_id"]) for entry in content["annotations"]]
+    except (ValueError, KeyError, TypeError) as error:
+        seen = f" Its keys are {words.listed([*content])}." if isinstance(content, dict) else ""
+        raise DataError(
+            f"{file} is not a COCO instances file ({type(error).__name__}: {error}).{seen} {form}"
+        ) from None
+    if (different := len({image for image, _ in images})) < len(images):
+        raise DataError(f"{file} lists {len(images)} images, but only {different} different ids")
+    return images, categories, objects
+
+
+def labels(
+    file: Path,
+    images: Sequence[tuple[int, str]],
+    categories: Mapping[int, str],
+    objects: Sequence[tuple[int, int]],
+) -> dict[int, set[str]]:
+    """Return the category names of each image, by image id; a crowd counts as an object.
+
+    Raises:
+        DataError: annotations of images or categories that are not listed.
+    """
+    present = {image: set() for image, _ in images}
+    lost = [pair for pair in objects if pair[0] not in present or pair[1] not in categories]
+    if lost:
+        shown = table.bullets([f"image {image}, category {category}" for image, category in lost])
+        raise DataError(
+            f"{file}: {words.count(len(lost), 'annotation')} of images or categories that it does not list:{shown}"
+        )
+    for image, category in objects:
+        present[image].add(categories[category])
+    return present
