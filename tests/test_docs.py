@@ -302,3 +302,9 @@ def test_the_label_files_of_the_page_are_read(tmp_path):
         (tmp_path / str(n) / "labels.csv").write_text(text)
         listing = data.read("folder", root=tmp_path / str(n))
         assert not listing.problems and set(listing.classes) == {"sky", "sea", "tiger"}
+    (lines,) = (text for text in blocks("data/README.md") if "file_name" in text)
+    for n in (1, 2):
+        picture(tmp_path / "lists" / f"{n}.jpg")
+    (tmp_path / "lists" / "metadata.jsonl").write_text(lines)
+    listing = data.read("folder", root=tmp_path / "lists")
+    assert not listing.problems and set(listing.classes) == {"sky", "sea", "tiger"}

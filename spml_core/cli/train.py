@@ -62,8 +62,9 @@ def train(
 
     -p NAME applies to every --method, -p METHOD.NAME to one. expected_positives may be auto, the mean number of true
     labels per validation image; this is the default for methods that need it. A folder needs a labels.csv with the
-    columns image,split,labels, where labels are joined by ";". An interrupted run resumes from its last epoch if you
-    run the same command again. On several GPUs: torchrun --nproc-per-node 4 --no-python spml train ...
+    columns image,split,labels, where labels are joined by ";" (other formats: data/README.md). An interrupted run
+    resumes from its last epoch if you run the same command again. On several GPUs:
+    torchrun --nproc-per-node 4 --no-python spml train ...
 
     Exit code: 0; 1 for invalid images or labels, or if training failed; 2 for wrong usage; 130 if interrupted.
     """
