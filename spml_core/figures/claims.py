@@ -158,7 +158,11 @@ def decided(claims: Iterable[Mapping]) -> str:
     """Return a sentence that says how many of the claims are decided; "" without claims."""
     claims = list(claims)
     number = sum(claim["verdict"] in (HOLDS, DOES_NOT_HOLD) for claim in claims)
-    return f"{number} of {len(claims)} claims of the papers are decided: {tally(claims)}." if claims else ""
+    return (
+        f"{number} of {len(claims)} claims of the papers are decided. Verdicts: {tally(claims)}."
+        if claims
+        else ""
+    )
 
 
 def save_headline(
