@@ -18,3 +18,4 @@ with extra("notebooks"):
     )
     from spml_core.analysis.missing import or_undefined
     from spml_core.analysis.ranking import critical_difference, rank
+    from spml_core.analysis.selection import RULES, expected_positives, prior_thresholds

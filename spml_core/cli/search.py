@@ -31,7 +31,8 @@ def search(space, changes, name, trials, storage, jobs, runs_dir):
     spml search my_search.yaml -p root my_photos --jobs 4
     spml search my_search.yaml --storage postgresql://me@host/base
 
-    SPACE is a YAML file, or the name of one that comes with the package. An interrupted search resumes. The best
+    SPACE is a YAML file, or the name of one that comes with the package. With -p val_labels observed -p select ranking,
+    trials are compared without clean labels. An interrupted search resumes. The best
     configuration (for spml train --preset) and a CSV file with all trials are written to RUNS_DIR/search.
     """
     from spml_core import search as library
@@ -42,7 +43,7 @@ def search(space, changes, name, trials, storage, jobs, runs_dir):
         found = library.search(plan, executor, runs_dir, storage=storage)
     best = found.trials[found.trials["state"] == "complete"].head().drop(columns=["state", "error"])
     best["val_map"] = best["val_map"].map("{:.2f}".format)
-    best = best.rename(columns={"val_map": "validation mAP"})
+    best = best.rename(columns={"val_map": found.space.measure})
     counts = ", ".join(f"{number} {kind}" for kind, number in found.counts.items())
     chosen = [(key, json.dumps(value)) for key, value in found.chosen.items()]
     options = [f"--seed {run.config['seed']}" for run in found.runs]
@@ -52,7 +53,7 @@ def search(space, changes, name, trials, storage, jobs, runs_dir):
         f"{found.preset.with_name(f'{found.space.name}.trials.csv')}; the best {len(best)}:",
         best.to_string(index=False, float_format="{:.4g}".format),
         f"\nchosen\n{text.table(chosen)}",
-        f"validation mAP {found.val_map:.2f} ({found.runs[0].summary['val_labels']} labels, "
+        f"{found.space.measure} {found.val_map:.2f} ({found.runs[0].summary['val_labels']} labels, "
         f"{count(found.space.seeds, 'seed')}), used to choose it",
         f"test mAP {text.mean_map(found.runs, 'test')} ({count(len(found.runs), 'seed')})",
         f"{command()} train --preset {found.preset} {' '.join(options)}{text.warned(found.runs)}",

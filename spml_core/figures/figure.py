@@ -183,7 +183,11 @@ def context(runs: Iterable, epoch: str = "best") -> str:
     names = [dataset_name(config["dataset"], config.get("root")) for config in configs]
     floors = {config["method"]: config["params"].get("log_floor", 0) for config in configs}
     floored = ", ".join(f"{method} {floor:g}" for method, floor in floors.items() if floor)
-    chosen = each(f"best epoch on {summary['val_labels']} validation labels" for summary in summaries)
+    rules = [summary.get("select", "map") for summary in summaries]
+    chosen = each(
+        f"best epoch on {summary['val_labels']} validation labels" + f" by {rule}" * (rule != "map")
+        for summary, rule in zip(summaries, rules, strict=True)
+    )
     parts = [
         each(f"{name} ({size})" for name, size in zip(names, sizes, strict=True)),
         each(config["backbone"] + " (frozen)" * (config["mode"] == "linear") for config in configs),

@@ -45,7 +45,8 @@ class Experiment(train.Training):
             {"wrong": 0.05}, biased draws and wrong labels (docs/label-draws.md); {"manifest": path}, the labels of a
             file, whose SHA-256 is part of the key. See `data.observe`.
         protocol: of the label draw, "per_image" or "cole2021" (see `labels.observe`).
-        val_labels: "clean" or "observed": the validation labels that choose the epoch.
+        val_labels: "clean" or "observed": the validation labels that choose the epoch. A rule `select` other than
+            "map" needs "observed".
         mode: "end_to_end", or "linear" on frozen features of `backbone`.
         head: "linear"; "interacting": classes influence each other (`models.Interacting`); "boostlu", end to end: class
             activation maps whose positive values count more (`models.BoostLU`); "latent": a latent variable for each
@@ -106,6 +107,11 @@ class Experiment(train.Training):
         filled["observe"] = observe.check(method.observes if self.observe is None else self.observe)
         if self.root is not None:
             filled["root"] = str(self.root)
+        if self.select != "map" and self.val_labels != "observed":
+            raise ValueError(
+                f"select={self.select!r} scores observed labels: add val_labels='observed' (spml train: -o val_labels "
+                f"observed), or choose on clean labels with select='map'"
+            )
         full = dataclasses.replace(self, params=params, data=options, **filled)
         if full.head_lr_factor is None:
             full = dataclasses.replace(full, head_lr_factor=10.0 if full.pretrained else 1.0)
@@ -198,6 +204,8 @@ class Experiment(train.Training):
         """
         fields = dataclasses.asdict(self.counted(dataset)) | dict.fromkeys(NOT_IN_KEY)
         fields["observe"] = observe.identity(self.observe)
+        if self.select == "map":
+            del fields["select"]  # keeps the runs that were trained before there was a choice
         parts = [FORMAT, fields, dataset.fingerprint, methods.source_digest(self.method)]
         if self.pretrained:
             from spml_core.data.files import features

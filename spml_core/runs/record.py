@@ -28,13 +28,13 @@ from spml_core.data.observe import write_manifest
 from spml_core.paths import locate
 from spml_core.runs import predictions
 from spml_core.runs.symptoms import training_warnings
-from spml_core.train import distributed
+from spml_core.train import distributed, score
 from spml_core.train.device import name_of
 
 # What must agree before test numbers may be compared, apart from the method and its own parameters.
 PROTOCOL = (
-    "dataset", "data", "observe", "protocol", "val_labels", "mode", "backbone", "pretrained", "epochs", "stop_drop",
-    "flip", "ema", "schedule", "linear_init", "linear_epochs", "tuned_on",
+    "dataset", "data", "observe", "protocol", "val_labels", "select", "mode", "backbone", "pretrained", "epochs",
+    "stop_drop", "flip", "ema", "schedule", "linear_init", "linear_epochs", "tuned_on",
 )  # fmt: skip
 
 
@@ -93,14 +93,16 @@ class Run:
     def summary(self) -> dict:
         """val_map and test_map (percent, at the best validation epoch; test_map is None without a test split),
         test_map_zero_filled, val_undefined_classes and test_undefined_classes (without a positive), definition (of AP),
-        best_epoch, val_labels, stop_rule, tuned_on, linear_val_map (of the first phase), seconds and processor_seconds
-        (of the process that finished it), device, precision, processes, data (what the data set noted, its fingerprint
-        and sizes), warnings (of a training that learned nothing, see `symptoms`), manifest_sha256, versions."""
+        best_epoch, val_labels, select (the rule that chose the epoch), selection (its score there), stop_rule,
+        tuned_on, linear_val_map (of the first phase), seconds and processor_seconds (of the process that finished it),
+        device, precision, processes, data (what the data set noted, its fingerprint and sizes), warnings (of a training
+        that learned nothing, see `symptoms`), manifest_sha256, versions."""
         return self._json("summary.json")
 
     @property
     def history(self) -> pd.DataFrame:
-        """One row per epoch, from 0 = before training: epoch, train_loss, val_map (percent), seconds."""
+        """One row per epoch, from 0 = before training: epoch, train_loss, val_map (percent), seconds, and selection if
+        another rule than val_map chose the epoch."""
         return pd.read_csv(self.path / "history.csv")
 
     @property
@@ -237,7 +239,9 @@ def table(runs: Iterable[Run]) -> pd.DataFrame:
     """
     runs, rules = list(runs), []
     for run in runs:
-        rule = {name: run.config.get(name) for name in PROTOCOL} | {"definition": run.summary["definition"]}
+        rule = {name: ({"select": "map"} | run.config).get(name) for name in PROTOCOL} | {
+            "definition": run.summary["definition"]
+        }
         rule["data content"] = run.summary["data"]["fingerprint"][:12]
         if -1 in run.config["observe"]:
             del rule["observe"]
@@ -294,6 +298,8 @@ def write_result(
         "definition": metrics.STEP,
         "best_epoch": epoch,
         "val_labels": experiment.val_labels,
+        "select": experiment.select,
+        "selection": score(fitted.history[epoch]),
         "stop_rule": "never" if drop is None else f"more than {drop:g} mAP points below the best",
         "tuned_on": experiment.tuned_on,
         "linear_val_map": None if first is None else first.history[first.best_epoch]["val_map"],

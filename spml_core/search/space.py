@@ -76,6 +76,10 @@ class Space(BaseModel):
         for chosen in self.probes():
             fields = self.fields(chosen)
             check_names(fields)
+            if fields.get("select") != self.experiment.get("select"):
+                raise ValueError(
+                    "select compares the trials, so it cannot be searched: fix it in the experiment"
+                )
             try:
                 Experiment(**fields).resolved()
             except ValueError as error:
@@ -89,6 +93,12 @@ class Space(BaseModel):
             return self.trials or 40
         combinations = math.prod(map(len, self.choices.values()))
         return min(self.trials or combinations, combinations)
+
+    @property
+    def measure(self) -> str:
+        """What trials are compared by."""
+        rule = self.experiment.get("select", "map")
+        return "validation mAP" if rule == "map" else f"validation {rule}"
 
     @property
     def choices(self) -> dict[str, dict]:

@@ -4,7 +4,8 @@
     found.preset        # the best configuration, for `spml train --preset`
     found.runs          # it, trained with `test_seeds` seeds
 
-Each trial is a `run(Experiment)`, so finished runs are loaded. Trials are compared by validation mAP alone; the test
+Each trial is a `run(Experiment)`, so finished runs are loaded. Trials are compared by validation mAP, or by the
+rule `select` of the experiment, alone; the test
 result is read once, at the end, for the chosen configuration. The study is stored in a journal file, or in a database
 that many machines share. Starting an interrupted search again resumes it.
 """
@@ -45,7 +46,8 @@ class SearchResult:
     """The result of a search.
 
     Attributes:
-        chosen: the best values of the space; `val_map`: their mean validation mAP (percent), over `space.seeds` seeds.
+        chosen: the best values of the space; `val_map`: their mean validation mAP (percent), or score of the rule
+            `select` of the experiment, over `space.seeds` seeds. So is val_map in `trials`.
         runs: its runs with the seeds 0 to `space.test_seeds` - 1.
         counts: trials that are "complete", "pruned" and "failed".
         preset: file of the best configuration.
@@ -144,7 +146,8 @@ def _finish(study, space: Space, executor, root: Path, progress: bool) -> Search
     runs = run_all(experiments, executor, root, progress=progress)
     counts = {kind: counts[kind] for kind in FINISHED}
     preset = root / "search" / f"{space.name}.best.yaml"
-    said = f"{sum(counts.values())} trials: validation mAP {best.value:.2f}, mean of {words.count(space.seeds, 'seed')}"
+    said = f"{sum(counts.values())} trials: {space.measure} {best.value:.2f}, "
+    said += f"mean of {words.count(space.seeds, 'seed')}"
     write_preset(preset, fields, f"Chosen by the search {space.name!r} among {said}.")
     trials = _trials(study, space)
     trials.to_csv(root / "search" / f"{space.name}.trials.csv", index=False)
@@ -190,21 +193,21 @@ def _objective(trial, *, space: Space, root: Path) -> float:
 
 
 def _val_map(trial, experiment: Experiment, root: Path, before: int) -> float:
-    """Return the validation mAP of one run and report every epoch to the pruner; `before`: epochs of earlier seeds."""
+    """Return `space.measure` of one run and report every epoch to the pruner; `before`: epochs of earlier seeds."""
     reported = set()
 
     def on_epoch(row: dict) -> None:
         reported.add(row["epoch"])
-        trial.report(row["val_map"], before + row["epoch"])
+        trial.report(train.score(row), before + row["epoch"])
         # Pruning after the last epoch would save nothing.
         if row["epoch"] < experiment.epochs and trial.should_prune():
             raise train.Abandoned
 
     finished = run(experiment, root, progress=False, on_epoch=on_epoch)
-    for epoch, value in finished.history[["epoch", "val_map"]][1:].itertuples(index=False):
-        if epoch not in reported:  # trained earlier
-            trial.report(value, before + epoch)
-    return finished.summary["val_map"]
+    for row in finished.history[1:].to_dict("records"):
+        if row["epoch"] not in reported:  # trained earlier
+            trial.report(train.score(row), before + row["epoch"])
+    return finished.summary.get("selection", finished.summary["val_map"])
 
 
 # --- the study ---
@@ -296,5 +299,5 @@ def _counts(study) -> Counter:
 def _show(bar: tqdm, study) -> int:
     """Show the finished trials and the best so far on the bar, and return their number."""
     bar.n, complete = _counts(study)["finished"], [t.value for t in study.trials if _kind(t) == "complete"]
-    bar.set_postfix_str(f"best validation mAP {max(complete):.2f}" if complete else "")
+    bar.set_postfix_str(f"best score {max(complete):.2f}" if complete else "")
     return bar.n

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from spml_core import words
+from spml_core.analysis.selection import RULES
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
 Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps"]  # of lightning-fabric
@@ -38,6 +39,8 @@ class Training:
         linear_init: train only the head for this many epochs at the start (a switch of GR's released code). The
             backbone is then in evaluation mode: its batch norm uses, and keeps, the statistics of its pretraining.
         flip: flip each training image left to right with probability 0.5 (all four papers).
+        select: the rule that chooses the epoch: "map", mAP against the validation labels, or another one of
+            `analysis.RULES`, which scores the logits against observed labels.
         stop_drop: stop when validation mAP falls this many points below the best (GR: 2, EM: 0); None = never.
         seed: for the order of examples.
         threads: CPU threads while training; None = torch's own choice. With 1, small networks are faster, are not
@@ -64,6 +67,7 @@ class Training:
     ema: Annotated[float, Field(ge=0, lt=1)] | None = None
     linear_init: NonNegativeInt = 0
     flip: bool = False
+    select: Literal[*RULES] = "map"
     stop_drop: NonNegativeFloat | None = None
     seed: int = 0
     threads: PositiveInt | None = None

@@ -42,7 +42,8 @@ def fit(
     Args:
         model: inputs -> logits (N, C), as it was built: a resumed training needs the same initial weights.
         train: inputs (N, ...) and observed labels (N, C) in {1, 0, -1}.
-        val: inputs, the (N, C) labels in {1, 0} that choose the epoch, and (N, C) bool which of them are known.
+        val: inputs, the (N, C) labels in {1, 0} that choose the epoch, and (N, C) bool which of them are known (for a
+            rule other than "map", all of them).
         checkpoints: folder in which the training is saved after each epoch, and from which it resumes.
         carried: state of the method from an earlier training, instead of a new one.
         names: names of the training images and of the classes, for error messages; None = their numbers.

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spml_core import metrics
+from spml_core import analysis, metrics
 from spml_core.data.files import loading
 from spml_core.methods import Step
 from spml_core.train import augment, checkpoints, distributed, optim
@@ -30,9 +30,10 @@ class Trainer:
 
     Attributes:
         model, method: once `fit` has returned, with the weights and the state of the best epoch.
-        history: one row per epoch from 0 (before training): epoch, train_loss, val_map (percent), seconds.
+        history: one row per epoch from 0 (before training): epoch, train_loss, val_map (percent), seconds; and
+            selection, the score by the rule `config.select`, unless that is val_map.
         val_logits: (epochs + 1) arrays (N, C) float32, from epoch 0.
-        best_epoch: the first epoch, from 1, with the highest val_map.
+        best_epoch: the first epoch, from 1, with the highest val_map, or selection.
         device: where it trained; `precision`: what it computed in.
     """
 
@@ -207,6 +208,8 @@ class Trainer:
         self.history.append(
             {"epoch": self.epoch, "train_loss": train_loss, "val_map": float(val_map), "seconds": seconds}
         )
+        if self.config.select != "map":
+            self.history[-1]["selection"] = analysis.RULES[self.config.select](logits, self.val[1])
         if self.best_epoch == self.epoch and self.epoch:
             self.best = copy.deepcopy((self.evaluated.state_dict(), self.method.state_dict()))
 
@@ -214,7 +217,7 @@ class Trainer:
     def best_epoch(self) -> int:
         """The best of the epochs that count."""
         counted = self.history[self._first :]
-        return max(counted, key=lambda row: row["val_map"], default={"epoch": 0})["epoch"]
+        return max(counted, key=score, default={"epoch": 0})["epoch"]
 
     @property
     def conditions(self) -> dict[str, float]:
@@ -229,7 +232,8 @@ class Trainer:
         """Return whether validation mAP has fallen too far."""
         if self.config.stop_drop is None or self.epoch < max(self.restart, 1):
             return False
-        return self.history[-1]["val_map"] < self.history[self.best_epoch]["val_map"] - self.config.stop_drop
+        best = max(row["val_map"] for row in self.history[self._first :])
+        return self.history[-1]["val_map"] < best - self.config.stop_drop
 
     # --- what a checkpoint holds ---
 
@@ -300,6 +304,11 @@ class Trainer:
         self.model.load_state_dict(weights)
         self.method.load_state_dict(state)
         self.ema = None
+
+
+def score(row) -> float:
+    """Return what the epochs of a history are compared by: the score of the rule that chooses, or val_map."""
+    return float(row.get("selection", row["val_map"]))
 
 
 def _augmented(x: Tensor, config: Training, views: int, noise: torch.Generator) -> Tensor:
