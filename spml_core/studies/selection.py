@@ -22,7 +22,7 @@ from spml_core.studies.epochs import last_epoch
 STOP_DROP = 2.0  # mAP points, of GR's released code
 
 
-def regrets(found: Mapping[Hashable, Iterable[Run]], halvings: int = 10, own: bool = False) -> pd.DataFrame:
+def regrets(found: Mapping[Hashable, Iterable[Run]], halvings: int = 5, own: bool = False) -> pd.DataFrame:
     """Return the regrets, in points of mAP, of all rules that choose a state among those of each seed.
 
     Rules besides `analysis.RULES`: "last", the last epoch of the first run, without a choice; "stop_drop", GR's printed
@@ -47,7 +47,7 @@ def regrets(found: Mapping[Hashable, Iterable[Run]], halvings: int = 10, own: bo
             for place, (seed, mine) in enumerate(states.items()):
                 following = list(states.values())[(place + 1) % len(states)] if len(states) > 1 else None
                 table = _of_seed(mine, following, seed, halvings, own)
-                rows.append(table.assign(setting=setting, seed=seed))
+                rows.append(table.assign(setting=[setting] * len(table), seed=seed))
                 bar.update(len(by_seed[seed]))
     return pd.concat(rows, ignore_index=True)[["setting", "seed", "rule", "regret", "chosen"]]
 
