@@ -260,6 +260,7 @@ SNIPPETS = {  # page: what is replaced, so that it is small and on this machine
     },
     "docs/suggestions.md": {"seed=0)": f"seed=0, epochs=1, data={DIGITS})", "folds=5": "folds=2"},
     "docs/predictions.md": {'find("folder-gr")': 'find("folder-gr", "one")'},
+    "docs/selection.md": {"epochs=3)": f"epochs=1, data={DIGITS})"},
     "docs/clusters.md": {
         "seed=seed)": f"seed=seed, epochs=1, data={DIGITS})",
         "range(3)": "range(1)",
