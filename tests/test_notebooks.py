@@ -478,6 +478,16 @@ def test_predictions(headline):
 
 
 @pytest.mark.slow
+def test_selection_without_clean_labels(headline):
+    numbers = headline("13-selection-without-clean-labels")
+    assert one(numbers, "regret of the epoch by ranking") < one(numbers, "regret of the epoch by map")
+    assert one(numbers, "worst regret of the epoch") < 1
+    assert one(numbers, "worst regret of epoch, rate and hyperparameters") < 2
+    f1 = {way: numbers[f"CF1, {way}"] for way in ("0.5", "prior", "estimated prior", "clean F1")}
+    assert f1["0.5"] + 4 < f1["estimated prior"] and abs(f1["prior"] - f1["clean F1"]) < 1
+
+
+@pytest.mark.slow
 def test_figures_on_disk(executed, chosen):
     figures = executed / "figures"
     for path in chosen:

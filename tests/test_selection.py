@@ -132,8 +132,7 @@ def test_a_rule_needs_observed_labels_and_a_known_name():
         Experiment(**SMALL, select="auk")
 
 
-def test_the_rule_changes_the_key_and_map_does_not(tmp_path):
-    """Runs from before there was a choice are still found."""
+def test_the_rule_is_in_the_key(tmp_path):
     keys = []
     for select in ("map", "auc", "mrr"):
         wanted = Experiment(**SMALL | {"val_labels": "observed", "select": select}).resolved()
