@@ -6,6 +6,9 @@
 PYTHON ?= python3
 JOBS ?= 2
 ARGS ?=
+# What is installed; wandb and mlflow are left out, see pyproject.toml.
+EXTRAS := notebooks,cluster,explore,export,offline-weights,tensorboard,docs,dev
+COMMA := ,
 
 BIN := .venv/bin
 # The stamp is written last and contains the folder. An installation that was interrupted or moved (its scripts then point
@@ -48,7 +51,7 @@ benchmark: $(STAMP) ## measure speed and memory
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 lock: $(STAMP) ## write requirements.lock, the hashes of what constraints.txt pins
-	@$(BIN)/uv pip compile pyproject.toml $(EXTRAS:%=--extra %) --constraint constraints.txt --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile pyproject.toml $(addprefix --extra ,$(subst $(COMMA), ,$(EXTRAS))) --constraint constraints.txt --universal --python-version 3.11 \
 	    --generate-hashes --no-build --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.lock
 
 clean: ## remove .venv, the site and caches, keep runs/ and figures/
@@ -67,5 +70,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(if $(filter-out $(CURDIR),$(MADE_FOR)),,[ -x $(BIN)/pip ] ||) $(PYTHON) -m venv --clear .venv
 	@echo unfinished > $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[notebooks,cluster,explore,export,offline-weights,tensorboard,docs,dev]'
+	    --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@pwd -P > $(STAMP)
