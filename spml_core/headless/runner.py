@@ -33,6 +33,7 @@ LONGEST = (
     "04-ablation",
     "05-hyperparameters",
     "11-backbones",
+    "14-label-draws",
 )  # started first, so that none is alone at the end
 STOP_SECONDS = 5  # an interrupted kernel has this long to end by itself
 SILENT_SECONDS = 60  # between the lines that report a notebook's progress
