@@ -135,12 +135,13 @@ def best_rate(rows: pd.DataFrame) -> str:
 def overview(modes: dict[str, pd.DataFrame]) -> str:
     """Return one table, as Markdown: the methods that are also searched, with a column per data set and setting.
 
-    The last rows are differences of GR, paired by seed.
+    Fine-tuning has a column once all its methods are there. The last rows are differences of GR, paired by seed.
     """
     columns = {}
     for mode, rows in modes.items():
         for name, own in rows.groupby("dataset", sort=False):
-            for setting, column in scores(own, mode).items():
+            complete = mode == "linear" or {*METHODS[mode]} <= {*own.method}
+            for setting, column in scores(own, mode).items() if complete else ():
                 columns[f"{name}, {'fine-tuned' if mode == 'end_to_end' else setting}"] = column
     found = pd.DataFrame(columns).reindex(SEARCHED)
     cells = labelled(found.dropna(how="all"))
