@@ -116,7 +116,7 @@ def test_pseudo_labels_of_known_truth(trained):
 NOTEBOOKS = {
     "02": {"corel5k": "nowhere", "coco_labels": "nowhere", "min_count": 1},
     "03": {"methods": ["bce", "an", "gr"], "hill_methods": ["bce", "an", "hill"]},
-    "06": {"compared": ["an", "gr"]},
+    "06": {},
     "07": {"compared": ["bce", "an"], "methods": ["an", "gr"], "num_classes": 1},
     "09": {},
     "10": {"methods": ["an", "gr"]},

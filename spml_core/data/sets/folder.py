@@ -171,7 +171,8 @@ def read(
         table=sources[0].file.name,
         size=224,
     )
-    if images is None and not any(path.exists() for path in paths):
+    # With labels.csv, label files may be read where the images are not, as `spml data labels` does.
+    if images is None and listing.table != "labels.csv" and not any(path.exists() for path in paths):
         listing.problems.append(
             "none of the images exists. If they are in another folder, name it with the option images (spml train: -d "
             "images FOLDER)."
