@@ -132,11 +132,11 @@ def threshold_scores(runs: Iterable[Run], split: str) -> pd.DataFrame:
     rows = []
     for run in runs:
         val, scored = run.labels("val"), run.labels(split)
-        told = float((val.full[val.known] == 1).sum() / (val.observed == 1).sum())
+        counted = float((val.full[val.known] == 1).sum() / (val.observed == 1).sum())
         estimated = analysis.expected_positives(val.logits, val.observed)
         ways = {
             "0.5": (0.0, np.nan),
-            "prior": (analysis.prior_thresholds(val.logits, val.observed, told), told),
+            "prior": (analysis.prior_thresholds(val.logits, val.observed, counted), counted),
             "estimated prior": (analysis.prior_thresholds(val.logits, val.observed), estimated),
             "clean F1": (
                 metrics.fit_thresholds(val.logits, val.full, "logit", evaluated=val.known).values,
