@@ -1,10 +1,11 @@
-"""Write the tables of results into README.md and docs/photographs.md.
+"""Write the tables of results into README.md and pages of docs/.
 
     python -m benchmarks.readme                           of the notebooks, from figures
-    python -m benchmarks.readme figures figures/corel5k   with a column for each
+    python -m benchmarks.readme figures figures/corel5k   with the tables of another data set in docs/
 
-The first table is that of `spml figures --summary`; its data are kept in data/summary.json, which is tracked. The
-tables of photographs come from the CSV files that `python -m benchmarks.photographs` writes to data/.
+The README's first table is that of `spml figures --summary`, for the first folder. docs/ also has tables of notebooks
+(`TABLES`), for every folder. The data of both are kept in data/summary.json, which is tracked. The tables of
+photographs come from the CSV files that `python -m benchmarks.photographs` writes to data/.
 """
 
 import json
@@ -17,6 +18,7 @@ from spml_core.headless import summary
 from spml_core.paths import locate, write_whole
 
 KEPT = "data/summary.json"
+TABLES = {"docs/selection.md": ["13g-goals"], "docs/label-draws.md": ["14b-map", "14d-order"]}
 
 
 def update(page: str, part: str, text: str) -> str:
@@ -33,21 +35,41 @@ def update(page: str, part: str, text: str) -> str:
     return f"{before}{begin}{text}\n{end}{after}"
 
 
+def tables(folder: str) -> dict[str, list]:
+    """Return the tables of notebooks in a folder of figures that docs/ shows, each as its columns and rows of texts."""
+    files = {name: locate(folder) / f"{name}.csv" for names in TABLES.values() for name in names}
+    found = {name: pd.read_csv(file, dtype=str).fillna("") for name, file in files.items() if file.is_file()}
+    return {name: [[*table.columns], *table.to_numpy().tolist()] for name, table in found.items()}
+
+
 def parts() -> dict[str, dict[str, str]]:
     """Return the text of each part of each page, from the tracked files."""
     found = json.loads(locate(KEPT).read_text(encoding="utf-8"))
     results = {mode: locate(photographs.RESULTS[mode]) for mode in photographs.METHODS}
     results = {mode: pd.read_csv(file) for mode, file in results.items() if file.is_file()}
-    tables = {mode: photographs.report(rows, mode) for mode, rows in results.items()}
-    return {
-        "README.md": {"summary": summary.markdown(found), "photographs": photographs.overview(results)},
-        "docs/photographs.md": tables,
+    texts = {
+        page: {name: by_dataset(found, name) for name in names if any(name in one["tables"] for one in found)}
+        for page, names in TABLES.items()
     }
+    return texts | {
+        "README.md": {"summary": summary.markdown(found[:1]), "photographs": photographs.overview(results)},
+        "docs/photographs.md": {mode: photographs.report(rows, mode) for mode, rows in results.items()},
+    }
+
+
+def by_dataset(found: list[dict], name: str) -> str:
+    """Return a table of a notebook as Markdown, once for each data set that has it."""
+    have = [one for one in found if name in one["tables"]]
+    frames = [
+        (one["dataset"], pd.DataFrame(one["tables"][name][1:], columns=one["tables"][name][0]))
+        for one in have
+    ]
+    return "\n\n".join(f"On {dataset}:\n\n{photographs.markdown(frame)}" for dataset, frame in frames)
 
 
 def main(folders: list[str]) -> None:
     """Write data/summary.json, and every part of the pages."""
-    found = [summary.read(folder) for folder in folders or ["figures"]]
+    found = [summary.read(folder) | {"tables": tables(folder)} for folder in folders or ["figures"]]
     write_whole(locate(KEPT), json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     for name, texts in parts().items():
         page = locate(name).read_text(encoding="utf-8")
