@@ -4,11 +4,13 @@
     python -m benchmarks.readme figures figures/corel5k   with the tables of another data set in docs/
 
 The README's first table is that of `spml figures --summary`, for the first folder. docs/ also has tables of notebooks
-(`TABLES`), for every folder. The data of both are kept in data/summary.json, which is tracked. The tables of
+(`TABLES`), for every folder, and pictures in figures/gallery are renewed: NAME.png from the first folder,
+NAME-DATASET.png from the others. The data of the tables are kept in data/summary.json, which is tracked. The tables of
 photographs come from the CSV files that `python -m benchmarks.photographs` writes to data/.
 """
 
 import json
+import shutil
 import sys
 
 import pandas as pd
@@ -68,8 +70,14 @@ def by_dataset(found: list[dict], name: str) -> str:
 
 
 def main(folders: list[str]) -> None:
-    """Write data/summary.json, and every part of the pages."""
-    found = [summary.read(folder) | {"tables": tables(folder)} for folder in folders or ["figures"]]
+    """Write data/summary.json and every part of the pages, and renew the pictures of figures/gallery."""
+    folders = folders or ["figures"]
+    found = [summary.read(folder) | {"tables": tables(folder)} for folder in folders]
+    for folder, name in zip(folders, ["", *(f"-{one['dataset']}" for one in found[1:])], strict=True):
+        for picture in locate("figures/gallery").glob(f"[0-9]*{name}.png"):
+            made = locate(folder) / f"{picture.stem.removesuffix(name)}.png"
+            if made.is_file():
+                shutil.copy(made, picture)
     write_whole(locate(KEPT), json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     for name, texts in parts().items():
         page = locate(name).read_text(encoding="utf-8")
