@@ -49,10 +49,9 @@ def parts() -> dict[str, dict[str, str]]:
     found = json.loads(locate(KEPT).read_text(encoding="utf-8"))
     results = {mode: locate(photographs.RESULTS[mode]) for mode in photographs.METHODS}
     results = {mode: pd.read_csv(file) for mode, file in results.items() if file.is_file()}
-    texts = {
-        page: {name: by_dataset(found, name) for name in names if any(name in one["tables"] for one in found)}
-        for page, names in TABLES.items()
-    }
+    texts = {page: {name: by_dataset(found, name) for name in names} for page, names in TABLES.items()}
+    texts = {page: {name: text for name, text in own.items() if text} for page, own in texts.items()}
+    texts = {page: own for page, own in texts.items() if own}
     return texts | {
         "README.md": {"summary": summary.markdown(found[:1]), "photographs": photographs.overview(results)},
         "docs/photographs.md": {mode: photographs.report(rows, mode) for mode, rows in results.items()},
