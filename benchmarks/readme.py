@@ -17,6 +17,7 @@ import pandas as pd
 
 from benchmarks import photographs
 from spml_core.headless import summary
+from spml_core.headless.contract import NotebookError
 from spml_core.paths import locate, write_whole
 
 KEPT = "data/summary.json"
@@ -71,7 +72,10 @@ def by_dataset(found: list[dict], name: str) -> str:
 def main(folders: list[str]) -> None:
     """Write data/summary.json and every part of the pages, and renew the pictures of figures/gallery."""
     folders = folders or ["figures"]
-    found = [summary.read(folder) | {"tables": tables(folder)} for folder in folders]
+    try:
+        found = [summary.read(folder) | {"tables": tables(folder)} for folder in folders]
+    except NotebookError as error:
+        sys.exit(f"Error: {error}")
     for folder, name in zip(folders, ["", *(f"-{one['dataset']}" for one in found[1:])], strict=True):
         for picture in locate("figures/gallery").glob(f"[0-9]*{name}.png"):
             made = locate(folder) / f"{picture.stem.removesuffix(name)}.png"

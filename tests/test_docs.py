@@ -17,10 +17,11 @@ import torch
 from click.testing import CliRunner
 from miniatures import picture, write_coco, write_folder, write_voc
 
-from spml_core import data, losses
+from spml_core import data, losses, methods, models
 from spml_core.cli import main
 from spml_core.headless import planning, runner
 from spml_core.methods import LossMethod, Step, build, register, registry
+from spml_core.methods.checks import CHECKS
 from spml_core.runs import Experiment, run
 
 PROJECT = Path(__file__).parent.parent
@@ -36,7 +37,6 @@ SMALL = {  # options that keep a command to seconds
 }
 FOLDERS = {  # of the documents; relative ones exist in the test's folder
     "/data/voc2012": "VOC",
-    "/data": "VOC",
     "DIR": "VOC",
     "VOCdevkit": "VOC",
     "/shared/": "path/to/",
@@ -136,6 +136,11 @@ def reader(tmp_path_factory):
     for name in ("notebooks", "benchmarks"):
         (home / name).symlink_to(PROJECT / name)
     write_folder(home / "my_photos", 64)
+    picture(
+        home / "my_photos" / "images" / "rare.jpg", 1
+    )  # without a label if `min_images` leaves out its class
+    with (home / "my_photos" / "labels.csv").open("a") as file:
+        file.write("images/rare.jpg,train,rare\n")
     (home / "path" / "to").mkdir(parents=True)
     for name in ("corel5k", "voc_subset"):
         (home / "path" / "to" / name).symlink_to(home / "my_photos")
@@ -282,7 +287,7 @@ def test_the_python_of_a_page_runs(page, small, capsys):
 
 
 def test_a_loss_of_ones_own_is_added_as_the_page_says(monkeypatch):
-    function, method = blocks("docs/losses.md", "python")
+    function, groups, method = blocks("docs/losses.md", "python")
     scope = {"losses": losses, "register": register, "LossMethod": LossMethod}
     exec(function, scope)
     monkeypatch.setattr(losses, "mine", scope["mine"], raising=False)
@@ -291,6 +296,68 @@ def test_a_loss_of_ones_own_is_added_as_the_page_says(monkeypatch):
     value = build("mine", 4)(torch.zeros(2, 4), torch.eye(2, 4), Step(1, 1))
     expected = (2 * np.log(2) + 6 * 0.1 * 0.25) / 8
     assert value.item() == pytest.approx(expected, rel=1e-6)
+    scope |= {"z": torch.zeros(2, 4), "y": torch.eye(2, 4)}
+    exec(groups, scope)
+    assert scope["entry"].mean().item() == pytest.approx(
+        np.log(2), rel=1e-6
+    )  # the mean over the observed positives
+
+
+def table_of(page: str, heading: str) -> list[list[str]]:
+    """Return the cells of the table whose first line begins with `heading`."""
+    _, _, rest = (PROJECT / page).read_text().partition(f"| {heading} |")
+    rows = rest.split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_the_page_on_losses_has_every_method_check_and_head():
+    rows = {
+        name: row for row in table_of("docs/losses.md", "name") for name in re.findall(r"`(\w+)`", row[0])
+    }
+    assert rows.keys() == set(methods.names())
+    assert [name for row in table_of("docs/losses.md", "check") for name in row[0].split(", ")] == [*CHECKS]
+    assert {row[0].strip("`") for row in table_of("docs/losses.md", "head")} == set(models.HEADS)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_the_page_on_losses_names_the_deviations_of(name):
+    (cell,) = [row[3] for row in table_of("docs/losses.md", "name") if f"`{name}`" in row[0]]
+    if "¹" in cell:
+        assert methods.defaults(name)["log_floor"] == 0, "`log_floor=1e-5` is promised"
+    said = CliRunner().invoke(main, ["methods", name])
+    assert said.exit_code == 0
+    deviates = [
+        text for text in re.findall(r"(?i)\bdeviations?: ([^.]*)", said.output) if not text.startswith("none")
+    ]
+    if cell in ("none", "none found"):
+        assert not deviates
+
+
+def test_the_defaults_are_those_published_for_voc_except_as_the_page_says():
+    sentence = re.search(
+        r"published for VOC,\nexcept those of (.*?)\. ", (PROJECT / "docs/losses.md").read_text()
+    )
+    different = set()
+    for name in methods.names():
+        presets = methods.get(name).presets
+        published = presets.params["voc2012"] if presets else {}
+        keys = {key for key, value in published.items() if methods.defaults(name).get(key) != value}
+        different |= keys & {"expected_positives"} or ({name} if keys else set())
+    assert set(re.findall(r"`(\w+)`", sentence[1])) == different
+
+
+def test_a_training_loop_knows_which_methods_keep_something_for_each_example():
+    listed = re.search(
+        r"each training example \((.*?)\)", (PROJECT / "docs/training-loop.md").read_text(), re.S
+    )
+    keeping = set()
+    for name in methods.names():
+        try:
+            build(name, 4, **dict.fromkeys(methods.get(name).requires, 1.5))
+        except ValueError as error:
+            assert "give num_examples" in str(error)
+            keeping.add(name)
+    assert set(re.findall(r"`(\w+)`", listed[1])) == keeping
 
 
 def test_the_label_files_of_the_page_are_read(tmp_path):

@@ -1,5 +1,6 @@
 """Published hyperparameters, and the command that shows them."""
 
+import os
 import subprocess
 import sys
 
@@ -143,3 +144,21 @@ def test_help_does_not_import_torch():
         "assert CliRunner().invoke(main, ['methods', '--help']).exit_code == 0; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_head_is_named():
+    assert "Head: latent" in spml("mime").output and "Head:" not in spml("an").output
+    refused = spml("boostlu")
+    assert refused.exit_code == 2 and "'boostlu' is a head, not a method" in refused.output
+
+
+def test_a_reader_of_the_output_may_stop_early():
+    code = "import sys, os; os.close(sys.stdout.fileno()); os.dup2(int(sys.argv[1]), 1); sys.argv[1:] = ['methods']; "
+    code += "from spml_core.cli import main; main()"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(write)], pass_fds=[write], capture_output=True, text=True
+    )
+    os.close(write)
+    assert done.returncode == 1 and done.stderr == ""

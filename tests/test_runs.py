@@ -1006,9 +1006,13 @@ def test_explain_prints_every_effective_value(tmp_path, monkeypatch):
         (["--protocol", "grr"], "'gr'"),
         (["--protocol", "gr"], "gr:voc2012"),
         (["--protocol", "cole2021"], "-o protocol cole2021"),
-        (["-o", "epochs", "2"], "separate option"),
+        (["-o", "epochs", "2"], "use --epochs, the separate option"),
         (["--lr", "1", "--param", "b", "1", "-p", "b", "2"], "given twice"),
-        (["-o", "params", "1"], "separate option"),
+        (["-o", "params", "1"], "use --param, the separate option"),
+        (
+            ["--method", "boostlu"],
+            "'boostlu' is a head, not a method: spml train --method an -o head boostlu",
+        ),
         (["-o", "head", "3"], "head=3: should be a valid string"),
     ],
 )

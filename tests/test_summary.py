@@ -131,3 +131,8 @@ def test_the_pages_are_written_from_folders(folder, tmp_path, monkeypatch):
     (project / "README.md").write_text("no marks")
     with pytest.raises(ValueError, match="there is no <!-- summary"):
         readme.main([str(folder)])
+
+
+def test_without_numbers_of_a_notebook_the_pages_stay(tmp_path):
+    with pytest.raises(SystemExit, match="has no numbers of a notebook"):
+        readme.main([str(tmp_path)])

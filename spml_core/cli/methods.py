@@ -76,6 +76,7 @@ def _imported(name: str):
 def _described(name: str) -> str:
     from spml_core import losses, methods
 
+    text.refuse_head(name)
     cls = methods.get(name)
     parts = [f"{name}: {inspect.getdoc(cls)}"]
     if loss := cls.loss or getattr(losses, name, None):  # its docstring has the equation
@@ -84,6 +85,8 @@ def _described(name: str) -> str:
     parts.append("Hyperparameters and defaults\n" + (text.table(rows) if rows else "  none"))
     if cls.requires:
         parts.append(f"Required: {', '.join(cls.requires)}")
+    if getattr(cls, "head", None):
+        parts.append(f"Head: {cls.head}")
     if cls.presets is None:
         parts.append("Published hyperparameters: none")
     else:

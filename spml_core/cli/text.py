@@ -24,6 +24,8 @@ class Command(click.Command):
         except KeyboardInterrupt:
             click.echo("interrupted; run the same command again to resume", err=True)
             sys.exit(130)
+        except BrokenPipeError:
+            raise  # whoever read the output has enough, as in `spml methods | head`; click ends without a word
         except MissingExtra as error:
             raise click.ClickException(str(error)) from error
         except (ValueError, OSError, RuntimeError) as error:
@@ -88,6 +90,14 @@ def label_options(data: dict, root: str | None) -> dict:
     """Return the options of `spml train` that concern the label files, for reading these alone."""
     options = {name: value for name, value in data.items() if name != "size"}
     return options if root is None else options | {"root": root}
+
+
+def refuse_head(name: str) -> None:
+    """Raise click.UsageError if what should be a method is a head, as BoostLU is."""
+    from spml_core.models import HEADS
+
+    if name in HEADS:
+        raise click.UsageError(f"{name!r} is a head, not a method: spml train --method an -o head {name}")
 
 
 def executor(jobs: int):

@@ -57,7 +57,7 @@ def train(
     spml train --method gr -p w "[0, 10]" -p b "[-2, -8]"
     spml train --method an --method gr --seed 0 --seed 1 --seed 2
     spml train --method an --method role -p role.expected_positives 1.5
-    spml train --dataset folder --root my_photos --method gr -d min_images 20
+    spml train --dataset folder --root my_photos --method gr -d min_images 20 -d unlabeled drop
     spml train --protocol gr:voc2012 --explain
 
     -p NAME applies to every --method, -p METHOD.NAME to one. expected_positives may be auto, the mean number of true
@@ -71,8 +71,12 @@ def train(
     from spml_core.runs import Experiment, run_all
     from spml_core.train.distributed import rank, world_size
 
-    if taken := others.keys() & click.get_current_context().params.keys():
-        raise click.UsageError(f"-o {min(taken)}: use the separate option for it")
+    context = click.get_current_context()
+    for name in method:
+        text.refuse_head(name)
+    if taken := others.keys() & context.params.keys():
+        option = next(p.opts[-1] for p in context.command.params if p.name == min(taken))
+        raise click.UsageError(f"-o {min(taken)}: use {option}, the separate option for it")
     scheme = {name: value for name, value in (("drop", drop), ("manifest", manifest)) if value is not None}
     if len(scheme) + ("observe" in others) > 1:
         raise click.UsageError("--drop, --manifest and -o observe are mutually exclusive")

@@ -158,8 +158,10 @@ def decided(claims: Iterable[Mapping]) -> str:
     """Return a sentence that says how many of the claims are decided; "" without claims."""
     claims = list(claims)
     number = sum(claim["verdict"] in (HOLDS, DOES_NOT_HOLD) for claim in claims)
+    judged = all(claim["verdict"] != NOT_JUDGED for claim in claims)
     return (
         f"{number} of {len(claims)} claims of the papers are decided. Verdicts: {tally(claims)}."
+        + ("" if judged else f" With fewer than {MIN_SEEDS} seeds, a claim is not judged.")
         if claims
         else ""
     )
