@@ -149,6 +149,16 @@ def test_labels_are_counted_for_each_split(folder):
     assert dropped.ok and dropped.images == {"train": 20, "val": 10, "test": 5}
 
 
+def test_a_class_without_a_train_positive_is_told_once(folder):
+    rows = [f"images/{n:02d}.jpg,{'val' if n > 30 else 'train'},{'a' if n % 2 else 'b'}" for n in range(39)]
+    report = report_of(folder([*rows, "images/39.jpg,val,owl"]))
+    assert report.no_positives["train"] == ["owl"]
+    assert [text for text in report.odd if "positive in train" in text] == [
+        text for text in report.odd if "owl" in text
+    ]
+    assert len([text for text in report.odd if "owl" in text]) == 1
+
+
 def test_unknown_labels_are_neither_positive_nor_negative(folder):
     lines = [
         f"images/{n:02d}.jpg,{'val' if n > 20 else 'train'},{n % 2},{'?' if n > 5 else 1}" for n in range(40)
