@@ -92,6 +92,21 @@ def test_overflow_of_a_difference_is_found():
     assert "not finite" in found(pairs, "extreme logits")
 
 
+def test_a_loss_that_is_not_finite_and_its_logit_are_named():
+    def logarithm(logits, observed):
+        p = logits.float().sigmoid()
+        return -torch.where(observed == 1, p.log(), (1 - p).log()).mean()
+
+    assert "entries of the value are not finite, first at logit" in found(logarithm, "extreme logits")
+
+
+def test_a_boolean_index_is_named():
+    def selected(logits, observed):
+        return torch.nn.functional.softplus(-logits[observed == 1].float()).mean()
+
+    assert "it needs values, by a boolean index" in found(selected, "meta device")
+
+
 def test_any_exception_refuses_an_unknown_reduction():
     def refusing(logits, observed, *, reduction="mean"):
         if reduction == "average":

@@ -173,9 +173,10 @@ def _finite(subject, logits: Tensor, observed: Tensor) -> None:
     value, grad = _value_and_grad(subject, logits, observed)
     for name, found in (("value", value), ("gradient", grad)):
         if bad := int((~found.isfinite()).sum()):
+            places = (~(found if found.shape == logits.shape else grad).isfinite()).nonzero()
             where = ""
-            if found.shape == logits.shape:
-                n, c = (~found.isfinite()).nonzero()[0].tolist()
+            if len(places):
+                n, c = places[0].tolist()
                 where = f", first at logit {logits[n, c].item():g} with label {int(observed[n, c])}"
             raise Failed(
                 f"{str(logits.dtype).removeprefix('torch.')}: {bad} of {found.numel()} entries of the {name} "
@@ -364,8 +365,11 @@ def _finite_differences(subject) -> str:
 def _meta_device(subject) -> None:
     logits = torch.empty(4, 3, device="meta", requires_grad=True)
     observed = torch.empty(4, 3, device="meta", dtype=torch.int8)
-    value = subject.ready(logits, observed)(logits.clone(), observed)
-    value.sum().backward()
+    try:
+        value = subject.ready(logits, observed)(logits.clone(), observed)
+        value.sum().backward()
+    except NotImplementedError as error:
+        raise Failed(f"it needs values, by a boolean index, .item() or the like: {_raised(error)}") from error
     if value.device.type != "meta" or logits.grad.shape != (4, 3):
         raise Failed("the value or the gradient is on another device")
 
