@@ -122,7 +122,7 @@ class Latent(nn.Module):
         return (mu * self.weight).sum(-1) + self.bias
 
     def auxiliary(self) -> Tensor | None:
-        """Return and forget the divergence of the last training batch, None if there is none.
+        """Return the divergence of the last training batch and clear it; None if there is none.
 
         A method may add it to its loss.
         """
@@ -172,7 +172,7 @@ class Enhancing(nn.Module):
         return torch.maximum(joined, joined.T)
 
     def auxiliary(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return and forget the encoder's output for the last training batch; None if none.
+        """Return the encoder's output for the last training batch and clear it; None if there is none.
 
         Logits (N, C) of the degrees, logits (N, C) of the decoded labels, and the error of decoded features and graph.
         """

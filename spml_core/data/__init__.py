@@ -86,7 +86,7 @@ def required_options(name: str, options, function: str = "load") -> list[str]:
 
 
 def check_options(name: str, options, function: str = "load") -> None:
-    """Raise `OptionError` for an option that the data set does not have, or a value of another type than declared.
+    """Raise `OptionError` for an option that the data set does not have, or a value that is not of its type.
 
     Types are strict: text is not a number, and "no" is not false. A type may be a choice or a range of values.
     """

@@ -184,7 +184,7 @@ class Experiment(train.Training):
 
     @property
     def linear_training(self) -> train.Training:
-        """The first phase, of `linear_epochs` on frozen features."""
+        """Return the settings of the first phase: `linear_epochs` epochs on frozen features."""
         lr = self.lr * self.head_lr_factor if self.linear_lr is None else self.linear_lr
         plain = {"head_lr_factor": 1.0, "linear_init": 0, "flip": False}
         return dataclasses.replace(self.training, epochs=self.linear_epochs, lr=lr, **plain)

@@ -151,7 +151,7 @@ def draw_rows(
     threshold=0.5,
     room: int | None = None,
 ) -> None:
-    """Draw each image as in `draw` into a row of axes, replacing what they show; axes that are left become empty.
+    """Draw each image as `draw` does, into a row of existing axes; axes that are not needed become empty.
 
     Args:
         axes: (images or more, 1 + methods or more).

@@ -106,7 +106,7 @@ def ranked(labels: Labels, missing: int | None = None, doubtful: int | None = No
 
 
 def judged(labels: Labels, at: tuple[int, ...] = (100, 500, 1000)) -> dict[int, float]:
-    """Return the share of missing positives among the first suggestions, by their number; NaN where there are fewer.
+    """Return the share of missing positives among the first n suggestions for each n; NaN if there are fewer than n.
 
     Suggestions whose truth is not known are left out.
     """

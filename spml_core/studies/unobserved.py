@@ -68,7 +68,7 @@ def class_distances(labels: Labels, classes: Iterable[str]) -> pd.DataFrame:
 
 
 def found(labels: Labels, threshold: float) -> pd.Series:
-    """Return how many of the unobserved labels above a threshold are false negatives: `analysis.identification`."""
+    """Return how many of the unobserved labels above a threshold are false negatives, by `analysis.identification`."""
     return analysis.identification(labels.probs > threshold, **truth(labels))
 
 
