@@ -107,14 +107,16 @@ def test_weights_are_counted_on_the_training_images():
     np.testing.assert_array_equal(drawn, expected)
 
 
-@pytest.mark.parametrize("value, said", [(1, "positive .* absent"), (-1, "negative .* present")])
+@pytest.mark.parametrize("value, said", [(1, "positive, but absent"), (-1, "negative, but present")])
 def test_labels_that_contradict_the_truth_are_refused(value, said):
     its = part([[1, 0], [0, 1]], ["a", "b"], np.array([[True, True], [False, True]]))
     observed = np.zeros((2, 2), np.int8)
     observed[1, 0] = 1  # unknown here: nobody can say that it is wrong
     assert observe.require_agreement(observed, its, "xy") is observed
     observed[(0, 1) if value == 1 else (1, 1)] = value
-    with pytest.raises(DataError, match=f"1 observed label .* image [ab]: class 'y' is {said}"):
+    with pytest.raises(
+        DataError, match=rf"(?s)1 of 2 observed labels .*image [ab]: class 'y' is observed as {said}"
+    ):
         observe.require_agreement(observed, its, "xy")
 
 

@@ -241,13 +241,39 @@ def test_a_faulty_answer_is_named_with_its_line(tmp_path, rows, message):
         manifest.merge(file, ids, np.zeros((60, 10), np.int8), tuple("0123456789"))
 
 
+def test_answers_from_a_spreadsheet(tmp_path):
+    rows = ["image,class,present", "a,dog,1.0", "b,dog,0", "b,cat,"]
+    for separator, start in ((",", ""), (";", "\ufeff"), ("\t", "")):
+        file = tmp_path / "answers.csv"
+        file.write_text(start + "\r\n".join(row.replace(",", separator) for row in rows), encoding="utf-8")
+        merged, _ = manifest.merge(file, ["a", "b"], np.zeros((2, 2), np.int8), ("cat", "dog"))
+        assert merged.tolist() == [[0, 1], [0, -1]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("image,class,present\na,dog,\n", "no answers.*folder of downloads"),
+        ("image,label\na,dog\n", "no column class, present: its header is image,label"),
+    ],
+)
+def test_a_file_without_answers(tmp_path, content, message):
+    (tmp_path / "answers.csv").write_text(content)
+    with pytest.raises(DataError, match=message):
+        manifest.merge(tmp_path / "answers.csv", ["a"], np.zeros((1, 1), np.int8), ("dog",))
+
+
 def test_an_answer_against_the_truth_of_the_data_set(tmp_path):
     file = tmp_path / "answers.csv"
     full = data.load("digits", **SMALL).parts["train"].full
-    file.write_text(f"image,class,present\ntrain-0000,{np.flatnonzero(full[0] == 0)[0]},1\n")
+    absent = np.flatnonzero(full[0] == 0)[:2]
+    file.write_text("image,class,present\n" + "".join(f"train-0000,{name},1\n" for name in absent))
     options = [word for name, number in SMALL.items() for word in ("-d", name, number)]
     printed = spml("data", "labels", "digits", *options, "--merge", file, code=1)
-    assert "in conflict with the data set" in printed
+    assert "2 of 62 observed labels are in conflict with the data set" in printed
+    assert all(
+        f"image train-0000: class '{name}' is observed as positive, but absent" in printed for name in absent
+    )
 
 
 def test_a_folder_of_photographs(tmp_path):

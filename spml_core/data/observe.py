@@ -11,6 +11,7 @@ import numpy as np
 from spml_core import data, words
 from spml_core.data import labels, manifest, scores
 from spml_core.data.dataset import DataError, Part
+from spml_core.data.files import table
 
 FORM = (
     "observe is (num_pos, num_neg), each >= 0 or -1 for all; or {'drop': ratio}; or {'manifest': path}; or "
@@ -236,18 +237,22 @@ def require_agreement(
         allowed: share of the observed labels that may contradict it.
 
     Raises:
-        DataError: more of them do; the first image and class are named.
+        DataError: more of them do; lists them.
     """
     wrong = (observed != 0) & ((observed == 1) != (part.full == 1))
     if part.known is not None:
         wrong &= part.known
     if wrong.sum() > allowed * (observed != 0).sum():
-        row, column = np.argwhere(wrong)[0]
-        said, truth = ("positive", "absent") if observed[row, column] == 1 else ("negative", "present")
+        said = {1: "positive, but absent", -1: "negative, but present"}
+        lines = [
+            f"image {part.ids[row]}: class {classes[column]!r} is observed as {said[int(observed[row, column])]}"
+            for row, column in np.argwhere(wrong)
+        ]
+        counted = words.some(len(lines), int((observed != 0).sum()), "observed label")
         raise DataError(
-            f"{words.count(int(wrong.sum()), 'observed label')} in conflict with the data set, the first at image "
-            f"{part.ids[row]}: class {classes[column]!r} is {said} in the manifest and {truth} in the truth. To allow "
-            "a share of wrong labels: {'manifest': path, 'wrong': share}"
+            f"{counted} in conflict with the data set:{table.bullets(lines)}\nIf the data set does not list all labels, "
+            "say so in the column unknown of its labels.csv (data/README.md). To train with a share of wrong labels: "
+            """-o observe '{"manifest": "FILE", "wrong": 0.05}'"""
         )
     return observed
 

@@ -10,7 +10,7 @@ import gzip
 import io
 import json
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from spml_core import words
 from spml_core.data.dataset import DataError
 
 SHOWN = 20  # lines that a report lists
+DELIMITERS = (",", ";", "\t")  # spreadsheets write the second where the comma is the decimal sign
 PIECE = 1_000_000  # rows of a large table that are in memory as text at a time
 
 
@@ -48,13 +49,11 @@ def content_of(file: Path, form: str = "") -> bytes:
     return file.read_bytes()
 
 
-def rows(
-    file: Path, form: str, delimiters: Sequence[str] = ",", columns: Collection[str] = ()
-) -> list[tuple[int, list[str]]]:
+def rows(file: Path, form: str, columns: Collection[str] = ()) -> list[tuple[int, list[str]]]:
     """Return (line, fields) of each row that is not blank; the line is its last one.
 
     Args:
-        delimiters: candidates; the first one that yields one of these `columns` in the header is used, else the first.
+        columns: of the header; the delimiter is the first that yields one of them, else a comma.
 
     Raises:
         DataError: no such file, not UTF-8 text, or unbalanced quotes.
@@ -62,9 +61,9 @@ def rows(
     lines = io.StringIO(text(file, form), newline="")
     header = lines.readline()
     lines.seek(0)
-    names = {each: {name.strip().strip('"').lower() for name in header.split(each)} for each in delimiters}
+    names = {each: {name.strip().strip('"').lower() for name in header.split(each)} for each in DELIMITERS}
     wanted = {column.lower() for column in columns}
-    delimiter = next((each for each in delimiters if wanted & names[each]), delimiters[0])
+    delimiter = next((each for each in DELIMITERS if wanted & names[each]), DELIMITERS[0])
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         return [(reader.line_num, fields) for fields in reader if any(map(str.strip, fields))]

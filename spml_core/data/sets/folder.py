@@ -22,7 +22,6 @@ from spml_core.data.files import coco, table
 from spml_core.data.files.layout import DEEP, find, require_files
 from spml_core.data.listing import SPLIT_SEED, Listing, find_extra, finish
 
-DELIMITERS = (",", ";", "\t")  # spreadsheets write the second where the comma is the decimal sign
 FORM = (
     "Expected: labels.csv with columns image,split,labels (split may be absent), labels joined by ';', in UTF-8; or "
     "image,split and a column for each class with 1, 0, or empty for unknown. Or metadata.csv or metadata.jsonl with "
@@ -249,7 +248,7 @@ def _open(file: Path, folder: str, image_column: str | None) -> Source:
         header = [*dict.fromkeys(name for _, record in lines for name in record)]
         records = [(n, {name: _cell(record.get(name)) for name in header}) for n, record in lines]
         return Source(file, folder, header, records, total=len(records))
-    content = table.rows(file, FORM, DELIMITERS, [image_column] if image_column else IMAGE_COLUMNS)
+    content = table.rows(file, FORM, [image_column] if image_column else IMAGE_COLUMNS)
     header = [name.strip() for name in content[0][1]] if content else []
     if twice := sorted({name for name in header if header.count(name) > 1}):
         raise DataError(f"{file} has the column {twice[0]!r} more than once")
