@@ -119,6 +119,12 @@ def test_a_file_that_cannot_be_read_is_a_row_of_nan_and_a_warning(small, tmp_pat
     assert found.predict([]).shape == (0, 4)
 
 
+def test_a_folder_that_does_not_exist_is_wrong_usage(small, tmp_path):
+    output = tmp_path / "predictions.csv"
+    printed = spml("predict", small[0].path, small[1][0], tmp_path / "gone", "--output", output, code=2)
+    assert f"no file or folder {tmp_path / 'gone'}" in printed and not output.exists()
+
+
 def test_the_command_writes_probabilities_and_reports_what_it_cannot_read(small, place, tmp_path):
     found, files = small
     (tmp_path / "new" / "b").mkdir(parents=True)
@@ -255,7 +261,7 @@ def test_other_settings_do_not_resume(small, tmp_path, monkeypatch):
 
 def test_images_are_found_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("photos/b/1.png", "photos/a/2.jpeg", "photos/c.bmp", "photos/c.csv"):
+    for name in ("photos/b/1.png", "photos/a/2.jpeg", "photos/c.bmp", "photos/c.csv", "x.dat"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert predictions.images(["photos"]) == ["photos/c.bmp", "photos/a/2.jpeg", "photos/b/1.png"]
@@ -263,8 +269,8 @@ def test_images_are_found_in_order(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(data.OptionError, match=r"no images in empty \(files that end in .*\.jpg"):
         predictions.images(["empty"])
-    with pytest.raises(data.DataError, match=r"there is no file .*list\.txt"):
-        predictions.images(["list.txt"])
+    with pytest.raises(data.OptionError, match=r"no file or folder list\.txt, gone"):
+        predictions.images(["list.txt", "photos", "gone"])
 
 
 def test_a_run_is_found_by_the_beginning_of_its_name(small, place):
@@ -331,9 +337,9 @@ def test_an_exported_network_equals_the_run(trained, format, read, tmp_path):
         pytest.importorskip("onnxscript", reason="the extra export is not installed")
     found, files = trained
     files = [*itertools.islice(itertools.cycle(files), 100)]
-    printed = spml("export", found.path, "--format", format, "--output", tmp_path / f"m.{format}")
+    file = tmp_path / ("m.onnx" if format == "onnx" else "m.pt2")
+    printed = spml("export", found.path, "--output", file)
     assert "differ from the run's by at most" in printed
-    file = (tmp_path / f"m.{format}").rename(tmp_path / ("m.onnx" if format == "onnx" else "m.pt2"))
     probabilities, metadata = read(file)
     x = as_arrays(files, found)
     np.testing.assert_allclose(probabilities(x), found.predict(files), atol=1e-4)
@@ -350,6 +356,13 @@ def test_an_exported_network_equals_the_run(trained, format, read, tmp_path):
         with pytest.raises(Exception, match=said):
             probabilities(wrong)
     assert str(Path(__file__).parents[1]).encode() not in file.read_bytes()
+
+
+def test_a_file_is_not_named_like_another_format(small, tmp_path):
+    for more in (["--format", "torch", "--output", "m.onnx"], ["--output", "m.pth"]):
+        printed = spml("export", small[0].path, *more[:-1], tmp_path / more[-1], code=2)
+        assert "must end in .onnx (onnx) or .pt2 (torch)" in " ".join(printed.split())
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_opset_is_stated(small, tmp_path):

@@ -40,7 +40,7 @@ def predict(run, images, output, top, labels, threshold, jobs, runs_dir, force):
     on; with --labels, image and labels, joined by ";". If interrupted, run the same command again to resume. Files that
     cannot be read are listed in OUTPUT.errors.csv, and the others are predicted.
 
-    Exit code: 0; 1 if a file cannot be read; 2 for wrong usage; 130 if interrupted.
+    Exit code: 0; 1 if a file cannot be read; 2 for wrong usage, such as a missing folder; 130 if interrupted.
     """
     from spml_core.data.files.table import bullets
     from spml_core.runs import find, predictions
@@ -77,22 +77,20 @@ def predict(run, images, output, top, labels, threshold, jobs, runs_dir, force):
 @click.option(
     "--format",
     type=click.Choice(["onnx", "torch"]),
-    default="onnx",
-    show_default=True,
-    help="onnx, for ONNX Runtime and others; torch, for torch.export.load.",
+    help="onnx, for ONNX Runtime and others; torch, for torch.export.load. Default: as OUTPUT ends, or onnx.",
 )
 @click.option(
     "--output",
     type=click.Path(),
-    help="Name of the file. Default: model.onnx or model.pt2 in the run's folder.",
+    help="FILE.onnx or FILE.pt2. Default: model.onnx or model.pt2 in the run's folder.",
 )
 @text.runs_dir
 def export(run, format, output, runs_dir):
     """Export the network of RUN as one file, from images to probabilities, and compare it with the run.
 
     \b
-    spml export folder-gr --format onnx --output model.onnx
-    spml export folder-gr --format torch --output model.pt2
+    spml export folder-gr --output model.onnx
+    spml export folder-gr --output model.pt2
 
     RUN is the folder of a run, or its name or the beginning of it. The file takes uint8 images (N, channels, size,
     size) for any N. Class names and the rule for resizing are in its metadata. ONNX needs the extra "export".

@@ -166,15 +166,14 @@ def merge(
         (N, C) int8, and how many labels became "positive" and "negative".
 
     Raises:
-        DataError: no such file, columns missing, no answer, or faulty rows, all listed by line: unknown images and classes, other
-            answers than these, and contradicting ones.
+        DataError: no such file, columns missing, no answer, or faulty rows, all listed by line: unknown images and
+            classes, other answers than these, and contradicting ones.
     """
     path, form = locate(path), f"Expected the columns {','.join(ANSWERS)}; present is 1, 0 or empty."
     (_, header), *rows = table.rows(path, form, ANSWERS) or [(1, ["nothing"])]
     if missing := [name for name in ANSWERS if name not in header]:
-        raise DataError(
-            f"{path} has no column {words.listed(missing)}: its header is {','.join(header)}. {form}"
-        )
+        found = f"its header is {','.join(header)}"
+        raise DataError(f"{path} has no column {words.listed(missing)}: {found}. {form}")
     row_of, column_of = ({name: n for n, name in enumerate(names)} for names in (ids, classes))
     merged, faults, given = _checked(observed).copy(), [], {}
     for line, fields in rows:
@@ -193,8 +192,8 @@ def merge(
     table.refuse(path, faults, len(rows))
     if not given:
         raise DataError(
-            f"{path} has no answers: its column present is empty. If you answered on the page, its button saved another "
-            "file, in the browser's folder of downloads: merge that one."
+            f"{path} has no answers: its column present is empty. If you answered on the page, its button saved them "
+            "to another file, in the browser's folder of downloads."
         )
     for (image, name), answer in given.items():
         merged[row_of[image], column_of[name]] = 1 if answer == "1" else -1

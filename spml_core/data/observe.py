@@ -250,8 +250,9 @@ def require_agreement(
         ]
         counted = words.some(len(lines), int((observed != 0).sum()), "observed label")
         raise DataError(
-            f"{counted} in conflict with the data set:{table.bullets(lines)}\nIf the data set does not list all labels, "
-            "say so in the column unknown of its labels.csv (data/README.md). To train with a share of wrong labels: "
+            f"{counted} in conflict with the data set:{table.bullets(lines)}\n"
+            "If the data set does not list all labels, say so in the column unknown of its labels.csv "
+            "(data/README.md). To train with a share of wrong labels: "
             """-o observe '{"manifest": "FILE", "wrong": 0.05}'"""
         )
     return observed

@@ -16,7 +16,7 @@ from spml_core import __version__, extra, words
 from spml_core.data.files import decoding
 from spml_core.paths import locate
 
-FORMATS = {"onnx": "model.onnx", "torch": "model.pt2"}  # and the name of the file
+FORMATS = {"onnx": ".onnx", "torch": ".pt2"}  # and how its files end
 OPSET = 20  # of ONNX
 LIMIT = 1e-4  # largest difference of a probability between the file and the run
 CHECKED = 16  # images with which they are compared
@@ -34,7 +34,7 @@ class _Probabilities(nn.Module):
 
 
 def export(
-    run, file: str | Path | None = None, format: Literal["onnx", "torch"] = "onnx"
+    run, file: str | Path | None = None, format: Literal["onnx", "torch"] | None = None
 ) -> tuple[Path, float]:
     """Write a run's network from images to probabilities, and compare it with the run on 16 generated images.
 
@@ -44,22 +44,28 @@ def export(
 
     Args:
         file: None = `model.onnx` or `model.pt2` in the run's folder. An existing file is replaced.
-        format: "onnx" (opset 20; needs the extra `export`), or "torch", for `torch.export.load`.
+        format: "onnx" (opset 20; needs the extra `export`), or "torch", for `torch.export.load`. None = as `file` ends;
+            ONNX without `file`.
 
     Returns:
         The file, and the largest difference of a probability.
 
     Raises:
-        ValueError: unknown format.
+        ValueError: unknown format, or a file that does not end as this format's files do.
         MissingExtra: the extra `export` is not installed.
         RuntimeError: a probability differs by more than 1e-4; then no file is written.
     """
+    if format is None:
+        format = "torch" if str(file).endswith(FORMATS["torch"]) else "onnx"
     words.check_name("format", format, FORMATS)
+    file = run.path / f"model{FORMATS[format]}" if file is None else locate(file)
+    if file.suffix != FORMATS[format]:
+        expected = " or ".join(f"{suffix} ({name})" for name, suffix in FORMATS.items())
+        raise ValueError(f"cannot write format {format!r} to {file}: the name must end in {expected}")
     if format == "onnx":
         with extra("export"):
             import onnxruntime  # noqa: F401
             import onnxscript  # noqa: F401, torch.onnx needs it
-    file = run.path / FORMATS[format] if file is None else locate(file)
     channels, size, _ = run.image_shape
     # Contiguous weights: torch.export warns of others.
     model = _Probabilities(run.model()).eval().to(memory_format=torch.contiguous_format)

@@ -35,9 +35,12 @@ def images(sources: Sequence[str | Path]) -> list[str]:
     Relative paths start at the project folder, also in a list. Files are not opened here.
 
     Raises:
-        DataError: there is none, or a list cannot be read.
+        OptionError: a file or folder does not exist, or there is no image.
+        DataError: a list cannot be read.
     """
     root, found = project_root(), []
+    if absent := [str(source) for source in sources if not (root / Path(source).expanduser()).exists()]:
+        raise OptionError(f"no file or folder {words.listed(absent)} (relative paths start at {root})")
     for source in map(str, sources):
         path = root / Path(source).expanduser()
         if path.is_dir():
