@@ -489,7 +489,7 @@ def test_photographs(tmp_path):
 
 @pytest.mark.parametrize(
     ("option", "value", "kind"),
-    [("allow_missing", "no", "bool"), ("min_images", "ten", "int"), ("size", 64.5, "int"), ("fractions", 0.8, "Seq"),
+    [("allow_missing", "no", "bool"), ("min_images", "ten", "int"), ("size", 64.5, "int"), ("fractions", 0.8, "a list"),
      ("zero", 0, "absent")],
 )  # fmt: skip
 def test_an_option_of_another_type(option, value, kind, tmp_path):

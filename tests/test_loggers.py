@@ -144,3 +144,13 @@ def test_weights_and_biases_offline(tmp_path, monkeypatch):
     found = train(tmp_path, "wandb")
     (file,) = (tmp_path / "logs").rglob("*.wandb")
     assert found.path.name in file.name and b"val_map" in file.read_bytes()
+
+
+def test_the_command_says_what_it_did_not_log(tmp_path):
+    command = ["train", "--runs-dir", str(tmp_path), "--epochs", "1"]
+    command += [word for name, value in FIELDS["data"].items() for word in ("-d", name, str(value))]
+    spml = CliRunner()
+    assert "not logged" not in spml.invoke(main, [*command, "--log", "csv"]).output
+    again = spml.invoke(main, [*command, "--seed", "0", "--seed", "1", "--log", "csv"]).output
+    assert "1 of 2 runs is not logged" in again and "--force" in again
+    assert len(list((tmp_path / "logs").rglob("metrics.csv"))) == 2

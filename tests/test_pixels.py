@@ -248,7 +248,7 @@ def test_the_size_is_that_of_training_and_what_was_read_is_said(pictures, tmp_pa
     other = CliRunner().invoke(
         main, ["data", "prepare", "folder", *root, *runs, "--size", "16", "-d", "min_images", "2"]
     )
-    command = shlex.split(other.output.split("To train from it: spml ")[1])
+    command = shlex.split(other.output.split("To train from it: ")[1])[1:]
     assert command[:3] == ["train", "--dataset", "folder"] and command[-5:-2] == ["-d", "size", "16"]
 
     more = ["--mode", "end_to_end", "--backbone", "resnet18", "--epochs", "1", "--batch-size", "16"]

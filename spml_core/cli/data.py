@@ -10,7 +10,7 @@ import click
 from spml_core.cli import text
 from spml_core.cli.data_labels import labels
 from spml_core.cli.data_suggest import suggest
-from spml_core.paths import locate
+from spml_core.paths import command, locate
 from spml_core.words import count
 
 TREATMENT = {  # what `decoding.decode` does; other colour modes are converted to RGB
@@ -111,7 +111,7 @@ def prepare(name, root, data, runs_dir, size):
     for problem in listing.problems:
         click.echo(f"Before training: {problem}")
     data |= {} if size == listing.size else {"size": size}
-    training = ["spml", "train", "--dataset", name, "--root", root]
+    training = [command(), "train", "--dataset", name, "--root", root]
     for key, value in data.items():
         training += ["-d", key, value if isinstance(value, str) else json.dumps(value)]
     training += [] if runs_dir == "runs" else ["--runs-dir", runs_dir]

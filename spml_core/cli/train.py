@@ -5,7 +5,7 @@ import dataclasses
 import click
 
 from spml_core.cli import text
-from spml_core.words import count, listed
+from spml_core.words import count, listed, some
 
 
 @click.command(cls=text.Command)
@@ -69,6 +69,7 @@ def train(
     Exit code: 0; 1 for invalid images or labels, or if training failed; 2 for wrong usage; 130 if interrupted.
     """
     from spml_core.runs import Experiment, run_all
+    from spml_core.runs.record import finished
     from spml_core.train.distributed import rank, world_size
 
     context = click.get_current_context()
@@ -102,6 +103,7 @@ def train(
         raise click.UsageError(
             "--jobs trains several experiments at once, torchrun trains one on several GPUs: use only one of them"
         )
+    before = {run.path for run in finished(runs_dir)} if log and not force else ()
     with text.executor(jobs) as executor:
         runs = run_all(experiments, executor, runs_dir, fresh=force, log=log)
     if rank() > 0:
@@ -110,6 +112,10 @@ def train(
         click.echo(f"\n{run.path}")
         click.echo(run.history.round({"train_loss": 4, "val_map": 2, "seconds": 1}).to_string(index=False))
     click.echo(f"\n{_data(runs[0])}\n\n{_results(methods, runs)}{text.warned(runs)}")
+    if loaded := sum(run.path in before for run in runs):
+        click.echo(
+            f"{some(loaded, len(runs), 'run')} not logged: loaded, not trained. --force trains existing runs again."
+        )
 
 
 def _layers(given: dict, paper: str | None, preset: str | None) -> dict[str, dict]:

@@ -104,8 +104,9 @@ def check_options(name: str, options, function: str = "load") -> None:
         try:
             TypeAdapter(declared[option].annotation).validate_python(value, strict=True)
         except ValidationError as error:
+            reason = error.errors()[0]["msg"].replace("an instance of Sequence", "a list")
             raise OptionError(
-                f"option {option} of data set {name!r} is {value!r}: {error.errors()[0]['msg']} "
+                f"option {option} of data set {name!r} is {value!r}: {reason} "
                 f"(spml train: -d {option} VALUE, where a value is true, false, null, a number, [a, list] or a word)."
             ) from None
 
