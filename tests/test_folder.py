@@ -614,7 +614,7 @@ def test_columns_can_be_chosen_and_a_wrong_guess_names_them(tmp_path):
     content = ["name,caption,tags", "1.jpg,a cat,\"['cat', 'dog']\"", "2.jpg,a dog,['dog']"]
     (tmp_path / "metadata.csv").write_text("\n".join(content))
     seen = "its header is name,caption,tags"
-    refused(tmp_path, "metadata.csv has no column image", seen, "image_column")
+    refused(tmp_path, "metadata.csv has no column file_name", seen, "image_column")
     refused(tmp_path, "no column labels", seen, "-d label_column NAME", image_column="name")
     refused(tmp_path, "no column tag", seen, "label_column", image_column="name", label_column="tag")
     listing = read("folder", root=tmp_path, image_column="name", label_column="tags")
@@ -687,6 +687,13 @@ def test_faulty_coco_files(tmp_path):
     )
     coco_file(file, annotations=[{"image_id": 77, "category_id": 0}])
     refused(tmp_path, "1 annotation of images or categories", "image 77", file="own.json")
+    refused(tmp_path, "image_column and label_column are for tables", file="own.json", label_column="name")
+    form = "Expected COCO's format: images (id, file_name)"
+    coco_file(file, categories=[{"id": 0, "title": "cat"}])
+    refused(tmp_path, "not a COCO instances file (no 'name')", form, file="own.json")
+    for content, reason in (('{"images": [', "not JSON: "), ("[1, 2]", "not lists of objects")):
+        file.write_text(content)
+        refused(tmp_path, f"not a COCO instances file ({reason}", form, file="own.json")
     file.write_text(json.dumps({"pictures": [], "tags": []}))
     refused(tmp_path, "not a COCO instances file", "Its keys are pictures, tags", file="own.json")
     for outside in ("../own.json", "/etc/own.json"):

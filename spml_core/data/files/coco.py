@@ -36,9 +36,10 @@ def read(file: Path, form: str) -> tuple[list[tuple[int, str]], dict[int, str], 
         objects = [(entry["image_id"], entry["category_id"]) for entry in content["annotations"]]
     except (ValueError, KeyError, TypeError) as error:
         seen = f" Its keys are {words.listed([*content])}." if isinstance(content, dict) else ""
-        raise DataError(
-            f"{file} is not a COCO instances file ({type(error).__name__}: {error}).{seen} {form}"
-        ) from None
+        reason = {KeyError: f"no {error}", TypeError: "not lists of objects"}.get(
+            type(error), f"not JSON: {error}"
+        )
+        raise DataError(f"{file} is not a COCO instances file ({reason}).{seen} {form}") from None
     if (different := len({image for image, _ in images})) < len(images):
         raise DataError(f"{file} lists {len(images)} images, but only {different} different ids")
     return images, categories, objects

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import posixpath
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -18,51 +17,23 @@ from pydantic import NonNegativeInt
 
 from spml_core import words
 from spml_core.data.dataset import SPLITS, DataError, OptionError
-from spml_core.data.files import coco, table
+from spml_core.data.files import label_files, table
+from spml_core.data.files.label_files import LabelFile
 from spml_core.data.files.layout import DEEP, find, require_files
 from spml_core.data.listing import SPLIT_SEED, Listing, find_extra, finish
 
 FORM = (
-    "Expected: labels.csv with columns image,split,labels (split may be absent), labels joined by ';', in UTF-8; or "
-    "image,split and a column for each class with 1, 0, or empty for unknown. Or metadata.csv or metadata.jsonl with "
-    "file_name and a list of labels, or file=annotations.json in COCO's format. See data/README.md."
+    "Expected: labels.csv with columns image,split,labels; or metadata.csv or metadata.jsonl with file_name and a list "
+    "of labels; or file=annotations.json in COCO's format. See data/README.md."
 )
-FIELDS = (
-    "not as many fields as the header has. Labels are joined by ';', not by ','; where ';' separates the columns, "
-    'joined labels are in quotes: "sky;sea".'
-)
-IMAGE_COLUMNS = ("image", "file_name")  # of labels.csv; of Hugging Face and COCO
 SPLIT_WORDS = dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 SPLIT_WORDS |= {"train": "train", "training": "train", "test": "test", "testing": "test"}
-LIST = re.compile(r"""\[.*\]|[({]\s*['"].*['"],?\s*[)}]""", re.DOTALL)  # as pandas and NumPy write one
-QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 WRONG_SEPARATORS = ("|", ",", "/", " ")
 
 
 @dataclass
-class Source:
-    """A label file."""
-
-    file: Path
-    folder: str  # that image names are relative to, below the data set's folder
-    header: list[str]
-    records: list[tuple[int, dict]]  # line -> column -> text, or the value in JSON
-    faults: list[tuple[int, str]] = field(default_factory=list)  # line, what is wrong with it
-    total: int = 0  # rows, faulty ones included
-    place: str = "line"  # what the numbers are; "image" for the image ids of a COCO file
-    image: str = ""  # column of images,
-    labels: str = ""  # of labels,
-    columns: Sequence[str] = ()  # or those that are classes
-
-    @property
-    def plain(self) -> bool:
-        """Whether this is labels.csv, which has no lists and whose splits are in a column."""
-        return self.file.name == "labels.csv"
-
-
-@dataclass
 class Row:
-    source: Source
+    source: LabelFile
     line: int  # the header of a table is line 1
     image: str  # path below the folder, with forward slashes: the image's id
     split: str
@@ -85,20 +56,8 @@ def read(
 ) -> Listing:
     """Read `root/labels.csv`, or label files in another format, and `root/classes.txt` if it is there.
 
-    Joined labels: columns `image` (path below `root`), `split`, `labels` (joined by `;`, empty for none) and perhaps
-    `unknown` (labels whose truth is not known, joined likewise; `*` for all that `labels` does not name). Other
-    columns are ignored, labels not named are absent.
-
-    One column per class: `image`, `split`, and every other column is a class (or only those in classes.txt). Values: 1
-    present, 0 absent, -1 verified absent (the same as 0 in the truth), empty or ? unknown. A table with both 0 and -1
-    is ambiguous, since 0 often means unknown in such tables: `zero` says what it means.
-
-    Without labels.csv: `metadata.csv` and `metadata.jsonl`, in `root` or up to two levels below it, with the columns
-    `file_name` (relative to the file) and `labels`, a list. Or `file`, which may also be JSON in COCO's format.
-
-    Without a `split` column, all images of labels.csv are training images; in other formats, the folders and label
-    files named like a split are the splits, if there are any. If no row says `val`, 20 % of the training images become
-    validation (`labels.split`, seed 1200). classes.txt, with one class per line, fixes the classes and their order;
+    data/README.md describes the formats, and how they give splits and unknown labels. If no row says `val`, 20 % of the
+    training images become validation (`labels.split`, seed 1200). classes.txt fixes the classes and their order;
     without it they are sorted by name. Rows are sorted by image name, so their order in the file does not matter. The
     split is made before `min_images`, `unlabeled` and `allow_missing` remove anything.
 
@@ -127,9 +86,8 @@ def read(
     ):
         raise OptionError(f"fractions={fractions}: expected (train, val, test), each >= 0, summing to 1")
     named = _read_classes(root / "classes.txt")
-    sources = [_open(*each, image_column) for each in _label_files(root, file, images)]
-    for source in sources:
-        _choose_columns(source, image_column, label_column, named)
+    files = _label_files(root, file, images)
+    sources = [label_files.read(*each, image_column, label_column, named) for each in files]
     rows, division = _read_rows(root, sources, zero)
     _note_faults(rows, named, any_split=fractions is not None)
     for source in sources:
@@ -233,74 +191,11 @@ def _label_files(
     return [*zip(files, folders, strict=True)]
 
 
-def _open(file: Path, folder: str, image_column: str | None) -> Source:
-    """Return a label file, its rows not yet checked, or raise `DataError`."""
-    if file.suffix == ".json":
-        content = coco.read(file, FORM)
-        found = coco.labels(file, *content)
-        records = [
-            (image, {"file_name": name, "labels": sorted(found[image], key=str)})
-            for image, name in content[0]
-        ]
-        return Source(file, folder, ["file_name", "labels"], records, total=len(records), place="image")
-    if file.suffix == ".jsonl":
-        lines = table.json_lines(file, FORM)
-        header = [*dict.fromkeys(name for _, record in lines for name in record)]
-        records = [(n, {name: _cell(record.get(name)) for name in header}) for n, record in lines]
-        return Source(file, folder, header, records, total=len(records))
-    content = table.rows(file, FORM, [image_column] if image_column else IMAGE_COLUMNS)
-    header = [name.strip() for name in content[0][1]] if content else []
-    if twice := sorted({name for name in header if header.count(name) > 1}):
-        raise DataError(f"{file} has the column {twice[0]!r} more than once")
-    whole = [(n, dict(zip(header, row, strict=True))) for n, row in content[1:] if len(row) == len(header)]
-    faults = [(n, FIELDS) for n, row in content[1:] if len(row) != len(header)]
-    return Source(file, folder, header, whole, faults, len(content) - 1)
-
-
-def _choose_columns(
-    source: Source, image_column: str | None, label_column: str | None, classes: Collection[str] | None
-) -> None:
-    """Set the columns of images and labels, or raise `DataError` with the columns that there are.
-
-    Args:
-        classes: those of classes.txt; columns outside it are not read.
-    """
-    file, header = source.file, source.header
-    found = f"its header is {','.join(header)}" if header else "it is empty"
-    source.image = image_column or next((name for name in IMAGE_COLUMNS if name in header), "image")
-    source.labels = label_column or "labels"
-    for option, name in (("image_column", source.image), ("label_column", label_column)):
-        if name and name not in header:
-            other = [column for column in header if column.lower() == name.lower()]
-            raise DataError(
-                f"{file} has no column {name}{f', only {other[0]!r}' if other else ''}: {found}. Choose a column with "
-                f"the option {option} (spml train: -d {option} NAME). {FORM}"
-            )
-    if source.total < 1:
-        raise DataError(f"{file} has a header but no rows. {FORM}")
-    if source.labels in header:
-        return
-    columns = [name for name in header if name not in (source.image, "split")]
-    if classes is not None:
-        columns = [name for name in columns if table.normal(name) in set(classes)]
-    values = {_value(record[name]) for _, record in source.records for name in columns}
-    if not columns or not values & {"1", "0", "-1", "?"}:
-        raise DataError(
-            f"{file} has no column labels, and none for a class, with 1 and 0: {found}. Choose the column of labels "
-            f"with the option label_column (spml train: -d label_column NAME). {FORM}"
-        )
-    if absent := sorted(set(classes or ()) - set(map(table.normal, columns))):
-        raise DataError(
-            f"{file} has no column for {words.count(len(absent), 'class')} of classes.txt:{table.bullets(absent)}"
-        )
-    source.columns = columns
-
-
-def _read_rows(root: Path, sources: Sequence[Source], zero: str | None) -> tuple[list[Row], str]:
+def _read_rows(root: Path, sources: Sequence[LabelFile], zero: str | None) -> tuple[list[Row], str]:
     """Return the rows of the label files, sorted by image, and what divides them into splits; note faulty ones."""
     rows, first = [], {}
     for source in sources:
-        values = {_value(record[name]) for _, record in source.records for name in source.columns}
+        values = {label_files.value(record[name]) for _, record in source.records for name in source.columns}
         if zero is None and {"0", "-1"} <= values:
             raise DataError(
                 f"{source.file} holds both 0 and -1. Beside -1 for absent, 0 may mean absent or unknown: choose "
@@ -308,7 +203,7 @@ def _read_rows(root: Path, sources: Sequence[Source], zero: str | None) -> tuple
             )
         of_file = _split_in(source.file.relative_to(root).as_posix())
         for line, record in source.records:
-            labels, unknown, faults = _labels(source, record, zero)
+            labels, unknown, faults = label_files.labels_of(source, record, zero)
             cell = str(record[source.image])
             row = Row(source, line, _path(cell, source.folder), "train", labels, unknown)
             if "split" in source.header:
@@ -386,60 +281,6 @@ def _split_in(path: str) -> str:
     """Return the split that a path names, as train2017/ does, or "" if it names none or several."""
     found = {SPLIT_WORDS[word] for word in re.findall("[a-z]+", path.lower()) if word in SPLIT_WORDS}
     return found.pop() if len(found) == 1 else ""
-
-
-def _cell(value):
-    """Return a JSON value as a table's cell: text, or a list or an object as it is."""
-    if isinstance(value, list | dict):
-        return value
-    return "" if value is None or value != value else str(value)
-
-
-def _value(cell) -> str:
-    """Return the value of a class column's cell; 1 may also appear as 1.0 (beside empty cells) or TRUE."""
-    text = str(cell).strip().removesuffix(".0")
-    return {"true": "1", "false": "0"}.get(text.lower(), text)
-
-
-def _labels(source: Source, record: dict, zero: str | None) -> tuple[set[str], set[str], list[str]]:
-    """Return the labels of a row, those whose truth is unknown, and what is wrong with them."""
-    if not source.columns:
-        (labels, faults), (unknown, more) = (
-            _names(record.get(column, ""), source.plain) for column in (source.labels, "unknown")
-        )
-        both = sorted(labels & unknown)[:1]
-        return (
-            labels,
-            unknown,
-            faults + more + [f"label {name!r} is both in labels and in unknown" for name in both],
-        )
-    cells = {name: _value(record[name]) for name in source.columns}
-    unsure = ("", "?", "0") if zero == "unknown" else ("", "?")
-    faults = [
-        f"{value!r} in column {name!r} is not 1, 0, -1, ? or empty. To skip a column, name the classes in classes.txt."
-        for name, value in cells.items()
-        if value not in ("1", "0", "-1", *unsure)
-    ]
-    labels = {table.normal(name) for name, value in cells.items() if value == "1"}
-    return labels, {table.normal(name) for name, value in cells.items() if value in unsure}, faults
-
-
-def _names(cell, plain: bool) -> tuple[set[str], list[str]]:
-    """Return the labels of a cell and what is wrong with it: joined text or, unless `plain`, also a list."""
-    if isinstance(cell, str) and LIST.fullmatch(cell.strip()):
-        inner = cell.strip()[1:-1]
-        try:
-            items = json.loads(f"[{inner}]")
-        except ValueError:  # as Python or NumPy write it
-            items = [one or other for one, other in QUOTED.findall(inner)] or inner.split(",")
-        if plain:
-            joined = ";".join(str(item).strip() for item in items)
-            return set(), [f"{cell.strip()!r} looks like a list: join labels by ';', here {joined}"]
-        cell = items
-    items = cell.split(";") if isinstance(cell, str) else cell
-    if not isinstance(items, list) or any(isinstance(item, list | dict) for item in items):
-        return set(), [f"{json.dumps(cell)} is not a list of labels"]
-    return {table.normal(_cell(item)) for item in items} - {""}, []
 
 
 def _divide(rows: list[Row], fractions: Sequence[float]) -> str:
