@@ -34,6 +34,7 @@ apidoc_module_first = True
 autodoc_default_options = {"ignore-module-all": True}  # each name once, where it is defined
 napoleon_use_ivar = True
 smartquotes = False
+highlight_language = "none"  # of blocks that name no language: commands, mostly
 
 html_theme = "furo"
 html_title = project
@@ -49,8 +50,10 @@ CONTENTS = """
 ```{{toctree}}
 :caption: Guide
 :glob:
-docs/*
+docs/installation
+docs/notebooks
 data/README
+docs/*
 ```
 
 ```{{toctree}}
