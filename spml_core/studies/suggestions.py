@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from tqdm.auto import tqdm
 
 from spml_core import runs
 from spml_core.data import manifest
@@ -56,7 +57,7 @@ def out_of_fold(
     """
     wanted, place = experiments(run, folds, root), run.path.parent if runs_dir is None else runs_dir
     if executor is None:
-        found = [runs.run(experiment, place) for experiment in wanted]
+        found = [runs.run(each, place) for each in tqdm(wanted, "folds", leave=False, disable=None)]
     else:
         found = runs.run_all(wanted, executor, place)
     labels = run.labels("train")
