@@ -6,7 +6,8 @@
 The README's first table is that of `spml figures --summary`, for the first folder. docs/ also has tables of notebooks
 (`TABLES`), for every folder, and pictures in figures/gallery are renewed: NAME.png from the first folder,
 NAME-DATASET.png from the others. The data of the tables are kept in data/summary.json, which is tracked. The tables of
-photographs come from the CSV files that `python -m benchmarks.photographs` writes to data/.
+photographs and suggestions come from the CSV files that `python -m benchmarks.photographs` and `python -m
+benchmarks.suggestions` write to data/.
 """
 
 import json
@@ -15,7 +16,7 @@ import sys
 
 import pandas as pd
 
-from benchmarks import photographs
+from benchmarks import photographs, suggestions
 from spml_core.headless import summary
 from spml_core.headless.contract import NotebookError
 from spml_core.paths import locate, write_whole
@@ -53,6 +54,8 @@ def parts() -> dict[str, dict[str, str]]:
     texts = {page: {name: by_dataset(found, name) for name in names} for page, names in TABLES.items()}
     texts = {page: {name: text for name, text in own.items() if text} for page, own in texts.items()}
     texts = {page: own for page, own in texts.items() if own}
+    if (file := locate(suggestions.RESULTS)).is_file():
+        texts["docs/suggestions.md"] = {"suggestions": suggestions.report(pd.read_csv(file))}
     return texts | {
         "README.md": {"summary": summary.markdown(found[:1]), "photographs": photographs.overview(results)},
         "docs/photographs.md": {mode: photographs.report(rows, mode) for mode, rows in results.items()},

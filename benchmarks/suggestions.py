@@ -6,8 +6,7 @@
 
 For each method and seed: a run with single-positive labels, its out-of-fold predictions, the precision of the first
 100, 500 and 1,000 suggestions against the truth, and test mAP before and after the truth has answered the first 1,000:
-with all answers, and with those that are positive.
-Methods have the hyperparameters published for VOC 2012. Each result is written to data/results-suggestions.csv as it
+with all answers, and with those that are positive. Methods have the hyperparameters published for VOC 2012. Each result is written to data/results-suggestions.csv as it
 comes. Runs are kept, so the same command resumes what was interrupted.
 """
 
@@ -27,6 +26,7 @@ from spml_core.studies import comparison, suggestions
 METHODS = ("an", "wan", "em", "gr", "ll_r")
 AT = (100, 500, 1000)
 KEY = ["dataset", "method", "seed"]
+RESULTS = "data/results-suggestions.csv"
 
 
 def answered(first: Run, labels: Labels, number: int, file: Path, values: tuple[int, ...]) -> None:
@@ -80,7 +80,7 @@ def report(rows: pd.DataFrame) -> str:
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True)
 @click.option("--runs-dir", default="runs", show_default=True)
-@click.option("--output", default="data/results-suggestions.csv", show_default=True)
+@click.option("--output", default=RESULTS, show_default=True)
 @click.option("--report", "only_report", is_flag=True)
 def main(root, names, seeds, folds, runs_dir, output, only_report):
     file = locate(output)
