@@ -6,8 +6,9 @@
 
 For each method and seed: a run with single-positive labels, its out-of-fold predictions, the precision of the first
 100, 500 and 1,000 suggestions against the truth, and test mAP before and after the truth has answered the first 1,000:
-with all answers, and with those that are positive. Methods have the hyperparameters published for VOC 2012. Each result is written to data/results-suggestions.csv as it
-comes. Runs are kept, so the same command resumes what was interrupted.
+with all answers, and with those that are positive. Methods have the hyperparameters published for VOC 2012. Each
+result is written to data/results-suggestions.csv as it comes. Runs are kept, so the same command resumes what was
+interrupted.
 """
 
 from pathlib import Path
