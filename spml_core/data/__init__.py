@@ -12,11 +12,6 @@ from inspect import Parameter, signature
 from spml_core import extra, words
 from spml_core.data.dataset import DataError, Dataset, OptionError, Part
 
-__all__ = [
-    "DATASETS", "DataError", "Dataset", "OptionError", "Part", "check", "check_options", "has_files", "load", "read",
-    "required_options",
-]  # fmt: skip
-
 DATASETS = ("digits", "folder", "voc2012", "coco2014", "nuswide", "cub200", "openimages")
 
 

@@ -14,5 +14,3 @@ with extra("notebooks"):
     from spml_core.explore.panel import Panel
     from spml_core.explore.predictions import Predictions as predictions
     from spml_core.explore.run_browser import RunBrowser as run_browser
-
-__all__ = ["Panel", "landscape_viewer", "loss_lab", "predictions", "run_browser"]

@@ -18,9 +18,3 @@ with extra("notebooks"):
     )
     from spml_core.figures.palette import NEGATIVE, POSITIVE, color, label, style
     from spml_core.figures.tables import save_table
-
-__all__ = [
-    "FONT", "NEGATIVE", "POSITIVE", "VERDICTS", "Claim", "Interval", "color", "context",
-    "dataset_name", "detached", "find_venue", "label", "mean_sd", "panels", "save_figure", "save_headline",
-    "save_table", "style", "subplots", "use", "venues",
-]  # fmt: skip

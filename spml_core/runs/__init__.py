@@ -8,18 +8,3 @@ with extra("notebooks"):
     from spml_core.runs.protocols import DEFAULTS, protocol
     from spml_core.runs.record import Labels, Run, find, table, versions
     from spml_core.runs.run import run, run_all
-
-__all__ = [
-    "DEFAULTS",
-    "FORMAT",
-    "Experiment",
-    "Labels",
-    "Run",
-    "export",
-    "find",
-    "protocol",
-    "run",
-    "run_all",
-    "table",
-    "versions",
-]

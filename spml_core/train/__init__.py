@@ -7,5 +7,3 @@ with extra("notebooks"):
     from spml_core.train.loop import Abandoned, fit
     from spml_core.train.predict import predict
     from spml_core.train.state import Trainer, score
-
-__all__ = ["Abandoned", "Trainer", "Training", "fit", "predict", "score"]
