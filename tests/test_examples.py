@@ -60,7 +60,7 @@ def test_drawn_and_predicted_as_trained(tmp_path):
     by_method = {name: examples.predict(found, dataset, "train", rows) for name in ("an", "unheard_of")}
     names = [dataset.parts["train"].ids[n] for n in rows]
     bars = examples.table(by_method, full[rows], observed[rows], images=names, classes=dataset.classes)
-    fig = examples.draw(bars, pictures(dataset, "train", rows, "digits"))
+    fig = examples.draw(bars, pictures(names, "digits", **SMALL))
     axes = np.reshape(fig.axes, (2, 3))
     assert [len(ax.patches) for ax in axes[:, 1:].flat] == [6] * 4 and not axes[0, 0].patches
     own = bars[(bars["image"] == names[1]) & (bars["method"] == "an")]
@@ -88,9 +88,8 @@ def test_photographs_keep_their_shape(tmp_path):
         lines.append(f"{n}.png,{split},cat;dog")
     (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
     options = {"root": tmp_path, "size": 16}
-    dataset = data.load("folder", **options)
-    (shown,) = pictures(dataset, "test", [0], "folder", root=tmp_path)
+    (shown,) = pictures(["5.png"], "folder", **options, val_is_train=True)
     assert shown.shape == (107, 160, 3) and (shown == [5, 0, 0]).all()
     (tmp_path / "labels.csv").write_text("\n".join(lines[:-1]) + "\n")
     with pytest.raises(DataError, match=r"image '5\.png' is no longer in the label files"):
-        pictures(dataset, "test", [0], "folder", root=tmp_path)
+        pictures(["5.png"], "folder", root=tmp_path)

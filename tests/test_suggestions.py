@@ -76,13 +76,13 @@ def test_predictions_come_from_models_that_have_not_seen_the_image(small):
     labels = suggestions.out_of_fold(small, folds=3)
     given = small.labels("train")
     assert (labels.observed == given.observed).all() and labels.logits.shape == given.full.shape
-    names = suggestions.ids(small)
+    names = small.ids("train")
     assert names == list(data.load("digits", **SMALL).parts["train"].ids)
     made = [r for r in map(Run, small.path.parent.glob("digits-*")) if "fold" in r.config["data"]]
     assert len(made) == 3 and find("digits-an", small.path.parent) == small
     for each in made:
         held = folds.held_out(60, *each.config["data"]["fold"])
-        trained = suggestions.ids(each)
+        trained = each.ids("train")
         assert not set(trained) & {names[n] for n in held}
         shown = given.observed[[names.index(name) for name in trained]]
         assert (each.labels("train").observed == shown).all()  # the labels that the run observed
@@ -175,7 +175,7 @@ def truth(found: Run) -> dict:
     full = found.labels("train").full == 1
     return {
         image: {found.classes[c] for c in np.flatnonzero(row)}
-        for image, row in zip(suggestions.ids(found), full, strict=True)
+        for image, row in zip(found.ids("train"), full, strict=True)
     }
 
 
@@ -183,7 +183,7 @@ def test_the_csv_has_the_order_and_no_truth(small):
     file, _, _ = suggested(small)
     table = pd.read_csv(file, dtype={"class": str})
     assert list(table) == ["kind", "image", "class", "observed", "probability", "present"]
-    labels, names = suggestions.out_of_fold(small, folds=3), suggestions.ids(small)
+    labels, names = suggestions.out_of_fold(small, folds=3), small.ids("train")
     expected = suggestions.ranked(labels, 8, 2)
     assert table["image"].tolist() == [names[n] for n in expected["row"]]
     assert table["class"].tolist() == [small.classes[c] for c in expected["column"]]
@@ -209,7 +209,7 @@ def test_answers_become_observed_labels(small, tmp_path):
     merge[merge.index("--output") + 1] = tmp_path / "more.csv"
     printed = spml(*merge)
     table, read = pd.read_csv(file, dtype={"class": str}), manifest.read(tmp_path / "more.csv", small.classes)
-    merged, before = read.rows(suggestions.ids(small), "train"), small.labels("train").observed
+    merged, before = read.rows(small.ids("train"), "train"), small.labels("train").observed
     positive = int(((table["observed"] == 0) & (table["present"] == 1)).sum())
     assert (merged == 1).sum() == (before == 1).sum() + positive and f"{positive} positive" in printed
     assert (merged == -1).sum() == 8 - positive  # the suggestions that are not in the image

@@ -111,9 +111,7 @@ def prepare(name, root, data, runs_dir, size):
     for problem in listing.problems:
         click.echo(f"Before training: {problem}")
     data |= {} if size == listing.size else {"size": size}
-    training = [command(), "train", "--dataset", name, "--root", root]
-    for key, value in data.items():
-        training += ["-d", key, value if isinstance(value, str) else json.dumps(value)]
+    training = [command(), "train", "--dataset", name, *text.arguments(data, root)]
     training += [] if runs_dir == "runs" else ["--runs-dir", runs_dir]
     click.echo(f"To train from it: {shlex.join(training)}")
 

@@ -1,6 +1,5 @@
 """`spml data suggest`: which labels of the training images an annotator should look at."""
 
-import json
 import shlex
 
 import click
@@ -45,6 +44,7 @@ def suggest(run, root, folds, missing, doubtful, output, runs_dir, jobs, force):
 
     Exit code: 0; 1 for invalid images or labels, or if training failed; 2 for wrong usage; 130 if interrupted.
     """
+    from spml_core.data.files.pictures import pictures
     from spml_core.headless import suggestions as page
     from spml_core.runs import find
     from spml_core.studies import suggestions
@@ -59,7 +59,7 @@ def suggest(run, root, folds, missing, doubtful, output, runs_dir, jobs, force):
         )
     with text.executor(jobs) as executor:
         labels = suggestions.out_of_fold(found, folds, root, executor, locate(runs_dir))
-    table, images = suggestions.ranked(labels, missing, doubtful), suggestions.ids(found)
+    table, images = suggestions.ranked(labels, missing, doubtful), found.ids("train")
     rows, classes = table["row"].tolist(), found.classes
     named = table.assign(
         image=[images[n] for n in rows], present="", **{"class": [classes[c] for c in table["column"]]}
@@ -68,31 +68,15 @@ def suggest(run, root, folds, missing, doubtful, output, runs_dir, jobs, force):
     others = [", ".join(classes[c] for c in (labels.observed[n] == 1).nonzero()[0]) for n in rows]
     config, root = found.config, root or found.config["root"]
     options = config["data"] | ({} if root is None else {"root": root})
-    merge = [command(), "data", "labels", config["dataset"], *([] if root is None else ["--root", root])]
-    for key, value in config["data"].items():
-        merge += ["-d", key, value if isinstance(value, str) else json.dumps(value)]
+    merge = [command(), "data", "labels", config["dataset"], *text.arguments(config["data"], root)]
     merge += ["--import", str(found.path / "labels.csv"), "--merge", str(file), "--output", "more.csv"]
-    distinct = sorted(set(rows))
-    seen = dict(zip(distinct, pictures(config["dataset"], distinct, THUMBNAIL, options), strict=True))
+    distinct = named["image"].unique()
+    seen = dict(zip(distinct, pictures(distinct, config["dataset"], THUMBNAIL, **options), strict=True))
     file.parent.mkdir(parents=True, exist_ok=True)
-    written = page.write(file, named, others, [seen[n] for n in rows], found.path.name, shlex.join(merge))
+    shown = [seen[image] for image in named["image"]]
+    written = page.write(file, named, others, shown, found.path.name, shlex.join(merge))
     counts = ", ".join(
         count(int((table["kind"] == kind).sum()), f"{kind} label") for kind in suggestions.KINDS
     )
     click.echo(f"{counts} suggested, of {count(len(images), 'training image')}\n{file}\n{written}")
     click.echo(f"To add the answers: {shlex.join(merge)}")
-
-
-def pictures(name: str, rows: list[int], size: int, options: dict) -> list:
-    """Return thumbnails of training images; for a data set of files, only the label files and these images are read."""
-    from spml_core import data
-    from spml_core.data import observe
-    from spml_core.data.files.pictures import pictures
-
-    options = text.label_options(options, None)
-    if data.has_files(name):
-        classes, parts = observe.truth(name, **options)
-        dataset = data.Dataset(name, classes, parts, "")
-    else:
-        dataset = data.load(name, **options)
-    return pictures(dataset, "train", rows, name, size, **options)

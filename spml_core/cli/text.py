@@ -100,6 +100,14 @@ def refuse_head(name: str) -> None:
         raise click.UsageError(f"{name!r} is a head, not a method: spml train --method an -o head {name}")
 
 
+def arguments(data: dict, root: str | None) -> list[str]:
+    """Return the arguments of a command that set these options of a data set."""
+    options = [] if root is None else ["--root", root]
+    for name, value in data.items():
+        options += ["-d", name, value if isinstance(value, str) else json.dumps(value)]
+    return options
+
+
 def executor(jobs: int):
     """Return a context with a process pool for several jobs, or with None for one."""
     from spml_core.runs import executors

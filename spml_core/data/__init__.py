@@ -6,6 +6,7 @@ Importing this package or its `labels` needs only torch and numpy; everything el
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from importlib import import_module
 from inspect import Parameter, signature
 
@@ -34,12 +35,11 @@ def load(name: str, /, *, val_is_train: bool = False, fold: list[int] | None = N
     else:
         from spml_core.data.assemble import assemble
 
-        own = _declared(name, "read")
-        listing = read(name, **{k: v for k, v in options.items() if k in own})
-        for text in (
-            listing.odd if name == "folder" else ()
-        ):  # for published data sets, `spml data check` reports them
-            warnings.warn(text, stacklevel=2)
+        own = label_options(name, options)
+        listing = read(name, **own)
+        if name == "folder":  # for published data sets, `spml data check` reports them
+            for text in listing.odd:
+                warnings.warn(text, stacklevel=2)
         dataset = assemble(listing, **{k: v for k, v in options.items() if k not in own})
     if fold is not None:
         from spml_core.data.folds import hold_out
@@ -59,6 +59,12 @@ def read(name: str, /, **options):
     """
     check(name, options, "read")
     return _module(name).read(**options)
+
+
+def label_options(name: str, options: Mapping) -> dict:
+    """Return those options of `load` that `read` takes."""
+    own = _declared(name, "read")
+    return {option: value for option, value in options.items() if option in own}
 
 
 def has_files(name: str) -> bool:

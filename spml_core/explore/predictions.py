@@ -11,12 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from spml_core import figures
-from spml_core.data import Dataset
 from spml_core.data.files.pictures import pictures
 from spml_core.explore.choosing import RunPanel, names_of
 from spml_core.explore.panel import choice, number, slider, table
-from spml_core.paths import locate
-from spml_core.runs.experiment import Experiment
 from spml_core.runs.record import Labels, Run
 from spml_core.studies import examples
 
@@ -75,7 +72,6 @@ class Predictions(RunPanel):
         root: folder of all runs.
         runs: runs to choose from, instead of a folder; the first one is shown.
         compare: a second run on the same images; the annotated labels shown are those of the first run.
-        dataset: the data set of these runs, if it is already loaded; else it is loaded as in training.
         data_root: folder of the data set, if it has moved since training.
         show: the initial filter, a key of `FILTERS`: all, true, missing, found, not_found, wrong.
         order: the initial order, a key of `ORDERS`: row, missing_high, missing_low.
@@ -94,14 +90,13 @@ class Predictions(RunPanel):
         *,
         runs: Iterable[Run] | None = None,
         compare: Run | None = None,
-        dataset: Dataset | None = None,
         data_root: str | Path | None = None,
         show: str = "all",
         order: str = "row",
     ):
         self._data_root, self._shown, self.rows = data_root, ([], [1, 1]), None
         self.labels = lru_cache(4)(lambda run: run.labels("val"))
-        self.dataset = lru_cache(1)(self._load if dataset is None else lambda _: dataset)
+        self.ids = lru_cache(1)(lambda run: run.ids("val"))
         self._load_pictures = lru_cache(8)(self._pictures)
         self.show = choice("show", [(words, key) for key, (words, _) in FILTERS.items()], show)
         self.order = choice("sort images by", [(words, key) for key, words in ORDERS.items()], order)
@@ -132,27 +127,18 @@ class Predictions(RunPanel):
         pages = max(1, math.ceil(len(rows) / ROWS))
         self.page.max, self.page.description = pages, f"page, of {pages:,}"
 
-    def _root(self, run: Run) -> str | None:
-        """Return the folder of a run's data set."""
-        return run.config["root"] if self._data_root is None else str(self._data_root)
-
-    def _load(self, _data: tuple) -> Dataset:
-        """Load the data set of the run."""
-        run = self.run.value
-        fields = {name: run.config[name] for name in ("dataset", "data", "mode", "backbone")}
-        return Experiment(**fields, root=self._root(run)).load_data(locate(self.root) / "cache")
-
-    def _pictures(self, data: tuple, rows: tuple[int, ...]) -> list[np.ndarray]:
-        """Return the images of some rows of the data that are shown."""
-        config, root = self.run.value.config, self._root(self.run.value)
+    def _pictures(self, _data: tuple, ids: tuple[str, ...]) -> list[np.ndarray]:
+        """Return the images of the selected run with these ids."""
+        config = self.run.value.config
+        root = config["root"] if self._data_root is None else str(self._data_root)
         options = config["data"] | ({} if root is None else {"root": root})
-        return pictures(self.dataset(data), "val", rows, config["dataset"], **options)
+        return pictures(ids, config["dataset"], **options)
 
     # --- drawing ---
 
     def update(self):
         runs, threshold, rows = self.shown, number(self.threshold), self.page_rows
-        names, classes, data = names_of(runs), runs[0].classes, _data_of(runs[0])
+        names, classes = names_of(runs), runs[0].classes
         first = self.labels(runs[0])
         probs = {name: self.labels(run).probs[rows] for name, run in zip(names, runs, strict=True)}
         full = first.full[rows]
@@ -166,10 +152,12 @@ class Predictions(RunPanel):
         if (shown := (runs, space)) != self._shown:
             self._start_axes(names, space[0])
             self._shown = shown
-        images = self._load_pictures(data, tuple(rows))
+        ids = self.ids(runs[0])
+        shown_ids = tuple(ids[n] for n in rows)
+        images = self._load_pictures(_data_of(runs[0]), shown_ids)
         examples.draw_rows(self._axes, bars, images, threshold, space[0])
-        ids = [_short(self.dataset(data).parts["val"].ids[n]) for n in rows] or ["no matching image"]
-        for ax, name in zip(self._axes[:, 0], [*ids, *[""] * ROWS], strict=False):
+        titles = [*map(_short, shown_ids)] or ["no matching image"]
+        for ax, name in zip(self._axes[:, 0], [*titles, *[""] * ROWS], strict=False):
             ax.set_title(name, fontsize="small", y=1.0)
         self._read_out(rows, probs)
 

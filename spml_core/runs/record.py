@@ -137,6 +137,13 @@ class Run:
             logits=None if split == "train" else self.logits(split, epoch),
         )
 
+    def ids(self, split: str) -> list[str]:
+        """Return the ids of the images of a split, in the order of its `labels`."""
+        if split == "val" and self.config["data"].get("val_is_train"):
+            split = "train"
+        listed = pd.read_csv(self.path / "labels.csv", dtype=str, keep_default_na=False)
+        return listed["image"][listed["split"] == split].tolist()
+
     def model(self) -> nn.Module:
         """Return the trained network of the best epoch, in evaluation mode: from raw inputs to logits (N, C).
 

@@ -1,7 +1,7 @@
 """Which labels of the training images an annotator should look at: probably missing positives, and doubtful labels.
 
 labels = out_of_fold(run)                  # Labels of the training images, with logits of models that saw others
-ranked(labels, run.classes, ids(run))      # one row per suggestion, the most urgent first
+ranked(labels)                             # one row per suggestion, the most urgent first
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from spml_core import runs
-from spml_core.data import manifest
 from spml_core.data.folds import held_out
 from spml_core.runs import Experiment, Labels, Run
 
@@ -70,12 +69,6 @@ def out_of_fold(
             )
         logits[rows] = fold.logits("test")
     return replace(labels, logits=logits)
-
-
-def ids(run: Run) -> list[str]:
-    """Return the ids of a run's training images, in the order of `run.labels("train")`."""
-    read = manifest.read(run.path / "labels.csv", run.classes)
-    return [image for image, split in zip(read.ids, read.splits, strict=True) if split == "train"]
 
 
 def ranked(labels: Labels, missing: int | None = None, doubtful: int | None = None) -> pd.DataFrame:
