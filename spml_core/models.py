@@ -309,19 +309,21 @@ def _timm(backbone: str, num_classes: int, inputs, pretrained: bool) -> tuple[nn
     return network, moments
 
 
-def restore(weights: dict[str, Tensor], num_classes: int, size: int, *, backbone: str, mode: str, head: str):
+def restore(
+    weights: dict[str, Tensor], num_classes: int, size: int, *, backbone: str, mode: str, head: str, raw=True
+):
     """Return a trained network, in evaluation mode, from images (N, channels, size, size) to logits.
 
     Args:
         weights: state of the `Network` that `build` made from the other arguments. In mode "linear" it takes features,
-            so the pretrained backbone that computes them is put before it.
+            so the pretrained backbone that computes them is put before it, unless `raw` is False.
     """
     mean = weights["0.mean"]
     inputs = mean if mode == "linear" else mean.expand(1, -1, size, size)
     with torch.random.fork_rng(devices=[]):
         network = build(backbone, mode, num_classes, inputs, head=head)
     network.load_state_dict(weights)
-    if mode == "linear":
+    if mode == "linear" and raw:
         network = nn.Sequential(features.Extractor(backbone, size), network)
     return network.eval()
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from spml_core import methods, models
+from spml_core import methods
 from spml_core.data.files import loading
 from spml_core.methods import Step
 from spml_core.runs import Experiment, Run
@@ -144,28 +144,25 @@ def of_run(
             f"data set {dataset.name!r} has changed since {run.path.name} was trained: its images or labels differ. "
             "Train the run again."
         )
-    part = dataset.parts["train"]
-    number, classes = len(part), len(dataset.classes)
+    inputs = dataset.parts["train"].inputs
+    number = len(inputs)
     index = np.random.default_rng(seed).choice(number, min(num_images, number), replace=False)
     index = torch.from_numpy(np.sort(index))
-    inputs = torch.cat([x for _, x in loading.batches(part.inputs, index.split(64), device)])
+    inputs = torch.cat([x for _, x in loading.batches(inputs, index.split(64), device)])
 
-    model = models.build(experiment.backbone, experiment.mode, classes, part.inputs, head=experiment.head)
-    model.load_state_dict(run.weights())
-    method = methods.build(experiment.method, classes, number, **experiment.params)
+    method = methods.build(experiment.method, len(run.classes), number, **experiment.params)
     if state := run.method_state():
         method.load_state_dict(state)
 
-    def rows(labels):
-        return None if labels is None else torch.from_numpy(np.ascontiguousarray(labels[index])).to(device)
-
-    own = MethodLoss(
-        method.to(device), rows(run.labels("train").observed), index.to(device), experiment.epochs
+    labels = run.labels("train")
+    observed, full, known = (
+        torch.from_numpy(values[index]).to(device) for values in (labels.observed, labels.full, labels.known)
     )
+    own = MethodLoss(method.to(device), observed, index.to(device), experiment.epochs)
     return Problem(
-        model.to(device).eval(),
+        run.model(raw=False).to(device),
         inputs,
-        {"own": own, "full_bce": FullBCE(rows(part.full), rows(part.known))},
+        {"own": own, "full_bce": FullBCE(full, known)},
         batch_norm,
         note={"run": run.path.name, "method": experiment.method, "params": experiment.params},
     )

@@ -144,7 +144,7 @@ class Run:
         listed = pd.read_csv(self.path / "labels.csv", dtype=str, keep_default_na=False)
         return listed["image"][listed["split"] == split].tolist()
 
-    def model(self) -> nn.Module:
+    def model(self, raw: bool = True) -> nn.Module:
         """Return the trained network of the best epoch, in evaluation mode: from raw inputs to logits (N, C).
 
         Raw inputs are what the data set holds: images (N, channels, H, W), 0 to 255, of the size that was trained on.
@@ -157,10 +157,13 @@ class Run:
             images = data.load("digits").parts["test"].inputs
             with torch.no_grad():
                 probs = found.model()(images[:8]).sigmoid()  # (8, 10), columns as in found.classes
+
+        Args:
+            raw: False = from the inputs of training, which are features where the backbone was frozen.
         """
         config, size = self.config, self.image_shape[-1]
         kind = {name: config[name] for name in ("backbone", "mode", "head")}
-        return models.restore(self.weights(), len(self.classes), size, **kind)
+        return models.restore(self.weights(), len(self.classes), size, **kind, raw=raw)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

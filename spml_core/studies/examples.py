@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from scipy.special import expit
 
-from spml_core import figures, models, train
+from spml_core import figures, train
 from spml_core.analysis.missing import of_one_shape
 from spml_core.data import Dataset
 from spml_core.runs import Run
@@ -51,12 +51,8 @@ def choose(full, observed=None, *, num_images: int, seed: int = 0) -> np.ndarray
 def predict(run: Run, dataset: Dataset, split: str, rows: Sequence[int]) -> np.ndarray:
     """Return probabilities (n, C) of the best epoch's model for some images; a run keeps only those of val and test."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    config, classes = run.config, len(dataset.classes)
-    inputs = dataset.parts["train"].inputs
-    model = models.build(config["backbone"], config["mode"], classes, inputs, head=config["head"])
-    model.load_state_dict(run.weights())
     inputs = dataset.parts[split].inputs[torch.as_tensor(np.array(rows))]
-    return expit(train.predict(model.to(device), inputs, device).astype(float))
+    return expit(train.predict(run.model(raw=False).to(device), inputs, device).astype(float))
 
 
 def summary(probs, full, observed, known=None) -> dict[str, float]:
