@@ -43,7 +43,8 @@ def command() -> str:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a text file atomically: no reader sees, and no interruption leaves, a part of it."""
+    """Write a text file atomically: no reader sees, and no interruption leaves, a part of it. Its folder is created."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
+    draft.write_text(text, encoding="utf-8", newline="\n")
     draft.replace(file)

@@ -10,7 +10,7 @@ import click
 from spml_core.cli import text
 from spml_core.cli.data_labels import labels
 from spml_core.cli.data_suggest import suggest
-from spml_core.paths import command, locate
+from spml_core.paths import command, locate, write_whole
 from spml_core.words import count
 
 TREATMENT = {  # what `decoding.decode` does; other colour modes are converted to RGB
@@ -60,8 +60,7 @@ def check(name, root, data, runs_dir):
 
     report = audit(read(name, **text.label_options(data, root)))
     file = locate(runs_dir) / "audit" / f"{report['name']}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(report, indent=1) + "\n")
+    write_whole(file, json.dumps(report, indent=1) + "\n")
     click.echo(f"{_screen(report)}\n{file}")
     sys.exit(not report["ok"])
 

@@ -79,7 +79,7 @@ def labels(
         click.echo(f"{key}: {value}")
     if output:
         file = locate(output)
-        file.parent.mkdir(parents=True, exist_ok=True)
+
         click.echo(f"{file}: SHA-256 {schemes.write_manifest(file, parts, observed, classes)}")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from spml_core import words
 from spml_core.data.dataset import SPLITS, DataError
 from spml_core.data.files import table
-from spml_core.paths import locate
+from spml_core.paths import locate, write_whole
 
 COLUMNS = ("image", "split", "positive", "negative")
 FORM = f"Expected a manifest: columns {','.join(COLUMNS)}, labels joined by ';', in UTF-8."
@@ -108,9 +108,8 @@ def write(
     writer.writerow(COLUMNS)
     joined = ([";".join(names) for names in table.names(observed == value, classes)] for value in (1, -1))
     writer.writerows(zip(ids, splits, *joined, strict=True))
-    content = text.getvalue().encode()
-    Path(path).write_bytes(content)
-    return sha256(content).hexdigest()
+    write_whole(Path(path), text.getvalue())
+    return sha256(text.getvalue().encode()).hexdigest()
 
 
 def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:

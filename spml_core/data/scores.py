@@ -22,9 +22,7 @@ FORM = "Expected scores: a CSV file with the columns image and one per class, nu
 def write(path: str | Path, ids: Iterable[str], scores, classes: Sequence[str]) -> None:
     """Write (N, C) scores of N images, with 6 digits; a relative path starts at the project folder."""
     frame = pd.DataFrame(np.asarray(scores, float), pd.Index(ids, name="image"), classes)
-    file = locate(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, frame.to_csv(float_format="%.6g", lineterminator="\n"))
+    write_whole(locate(path), frame.to_csv(float_format="%.6g", lineterminator="\n"))
 
 
 def read(path: str | Path, ids: Sequence[str], classes: Sequence[str]) -> np.ndarray:

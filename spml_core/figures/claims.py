@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from spml_core.paths import locate
+from spml_core.paths import locate, write_whole
 
 MIN_SEEDS = 3  # with fewer, a claim about training is not judged
 CONFIDENCE = 0.95
@@ -190,7 +190,5 @@ def save_headline(
     if stated := [asdict(claim) for claim in claims]:
         rounded["claims"] = stated
     text = json.dumps(rounded, indent=1, allow_nan=False, ensure_ascii=False)
-    folder = locate(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    write_whole(locate(directory) / f"{name}.json", text + "\n")
     print(text)

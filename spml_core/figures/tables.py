@@ -12,7 +12,7 @@ import pandas as pd
 from IPython.display import display
 from pylatexenc import latexencode
 
-from spml_core.paths import locate
+from spml_core.paths import locate, write_whole
 
 OWN = [
     (re.compile("(\\w)\u0302"), r"\\ensuremath{\\hat \1}"),  # k̂ is two characters
@@ -104,9 +104,8 @@ def write_data(
             f"{name!r} is not a file name: use one without / and \\, such as 'loss-lab'; the folder is {directory}"
         )
     folder = locate(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    data.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
     content = {"kind": kind, "caption": caption, "context": context, "source": source} | more
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    (folder / f"{name}.caption.json").write_text(text, encoding="utf-8")
+    write_whole(folder / f"{name}.caption.json", text)
+    data.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
     return folder / name

@@ -44,7 +44,7 @@ def write(folder: str | Path) -> Path:
         MIN_SEEDS=MIN_SEEDS,
         NOT_JUDGED=NOT_JUDGED,
     )
-    folder.mkdir(parents=True, exist_ok=True)
+
     write_whole(folder / "index.html", page)
     return folder / "index.html"
 

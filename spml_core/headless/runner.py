@@ -130,9 +130,8 @@ class Execution:
             executed = self._papermill()
             if self.errors or (broken := self._broken_promise(executed, before)):
                 return self.errors[0] if self.errors else broken
-            folder = self.planned.folder
-            folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / f"{self.name}.parameters.json", as_json(self.planned.values))
+            parameters = self.planned.folder / f"{self.name}.parameters.json"
+            write_whole(parameters, as_json(self.planned.values))
         except PapermillExecutionError as exception:
             return self.errors[0] if self.errors else self._failure(exception.ename, exception.evalue)
         except DeadKernelError:

@@ -54,7 +54,7 @@ class Neighbourhood:
         if not path.exists():
             with threads(self.run.config["threads"]):
                 found = curvature(self.problem, loss, progress=progress, **options)
-            self.folder.mkdir(parents=True, exist_ok=True)
+
             write_whole(path, json.dumps(asdict(found), indent=1))
         return Curvature(**json.loads(path.read_text()))
 

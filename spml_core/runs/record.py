@@ -25,7 +25,7 @@ from torch import nn
 
 from spml_core import __version__, metrics, models, words
 from spml_core.data.observe import write_manifest
-from spml_core.paths import locate
+from spml_core.paths import locate, write_whole
 from spml_core.runs import predictions
 from spml_core.runs.symptoms import training_warnings
 from spml_core.train import distributed, score
@@ -329,8 +329,7 @@ def write_result(
 def write_failure(path: Path, error: Exception) -> None:
     """Write the traceback of a failed run; a failure to write it never hides the error itself."""
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(traceback.format_exception(error)))
+        write_whole(path, "".join(traceback.format_exception(error)))
 
 
 def _by_row(state: dict) -> dict:
