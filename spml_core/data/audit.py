@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from PIL import Image
-from tqdm.auto import tqdm
+from tqdm.contrib.concurrent import thread_map
 
 from spml_core import words
 from spml_core.data.files import decoding, table
@@ -53,9 +52,8 @@ def audit(listing: Listing) -> dict:
         - formats: file format -> number of images;
         - sizes: minimum, median, maximum of width and height, pixels.
     """
-    bar = {"desc": f"check {listing.name}", "total": len(listing), "unit": " images"}
-    with ThreadPool() as pool:  # reading and decoding release the interpreter's lock
-        seen = list(tqdm(pool.imap(look_at, listing.paths, chunksize=16), **bar, leave=False, disable=None))
+    bar = {"desc": f"check {listing.name}", "unit": " images", "leave": False, "disable": None}
+    seen = thread_map(look_at, listing.paths, **bar)  # reading and decoding release the interpreter's lock
     files = pd.DataFrame(seen, columns=FileSeen._fields)
     files["path"], files["split"] = [*map(str, listing.paths)], listing.splits
     report = {"name": listing.name, "classes": len(listing.classes), "wrong": [], "odd": []}

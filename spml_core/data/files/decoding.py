@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
-from tqdm.auto import tqdm
+from tqdm.contrib.concurrent import thread_map
 
 from spml_core import words
 from spml_core.data.dataset import DataError
@@ -168,13 +167,8 @@ def _attempt(task: Callable[[int], None], paths: Sequence[str | Path], descripti
         except Exception as error:  # decoders raise OSError, SyntaxError, zlib.error, ...: each is reported
             return f"{paths[n]}: {error or type(error).__name__}"
 
-    with ThreadPool() as pool:  # Pillow decodes without the interpreter lock
-        results = pool.imap(run, range(len(paths)))
-        bad = [
-            line
-            for line in tqdm(results, description, len(paths), unit=" images", leave=False, disable=None)
-            if line
-        ]
-    if bad:
+    bar = {"desc": description, "unit": " images", "leave": False, "disable": None}
+    # Pillow decodes without the interpreter lock.
+    if bad := [line for line in thread_map(run, range(len(paths)), **bar) if line]:
         counted = words.some(len(bad), len(paths), "image", "cannot", "cannot")
         raise DataError(f"{counted} be read:{table.bullets(bad)}\n{REMEDY}")

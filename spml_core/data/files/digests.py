@@ -7,10 +7,9 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
-from tqdm.auto import tqdm
+from tqdm.contrib.concurrent import thread_map
 
 from spml_core.paths import write_whole
 
@@ -44,9 +43,8 @@ def digests(paths: Sequence[str | Path], cache_dir: str | Path) -> list[str]:
         found = path.stat()
         states[path] = [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
     todo = [path for path in states if kept.get(str(path), [None])[:-1] != states[path]]
-    bar = {"desc": "read images", "total": len(todo), "unit": " images", "leave": False, "disable": None}
-    with ThreadPool() as pool:
-        fresh = dict(zip(todo, tqdm(pool.imap(digest, todo), **bar), strict=True))
+    bar = {"desc": "read images", "unit": " images", "leave": False, "disable": None}
+    fresh = dict(zip(todo, thread_map(digest, todo, **bar), strict=True))
     settled = [path for path in todo if now - max(states[path][1:]) > SETTLED]
     if sum(states[path][0] for path in settled) > WORTH:
         kept |= {str(path): [*states[path], fresh[path]] for path in settled}
