@@ -37,38 +37,29 @@ def regrets(found: Mapping[Hashable, Iterable[Run]], halvings: int = 5, own: boo
     Returns:
         One row per setting, seed and rule: setting, seed, rule, regret, and chosen (true mAP of the choice).
     """
-    rows, total = [], sum(len(list(runs)) for runs in found.values())
-    with tqdm(total=total, desc="regrets", unit="run", leave=False, disable=None) as bar:
-        for setting, runs in found.items():
-            by_seed: dict[int, list[Run]] = {}
-            for run in runs:
-                by_seed.setdefault(run.config["seed"], []).append(run)
-            states = {seed: _states(several) for seed, several in by_seed.items()}
-            for place, (seed, mine) in enumerate(states.items()):
-                following = list(states.values())[(place + 1) % len(states)] if len(states) > 1 else None
-                table = _of_seed(mine, following, seed, halvings, own)
-                rows.append(table.assign(setting=[setting] * len(table), seed=seed))
-                bar.update(len(by_seed[seed]))
-    return pd.concat(rows, ignore_index=True)[["setting", "seed", "rule", "regret", "chosen"]]
+    tables = []
+    for setting, runs in tqdm(found.items(), "regrets", unit="setting", leave=False, disable=None):
+        states: dict[int, list[tuple[Run, int, Labels]]] = {}
+        for run in runs:
+            for epoch in range(1, last_epoch(run) + 1):
+                states.setdefault(run.config["seed"], []).append((run, epoch, run.labels("val", epoch)))
+        of_seeds = [*states.values()]
+        for seed, mine, following in zip(states, of_seeds, of_seeds[1:] + of_seeds[:1], strict=True):
+            table = _of_seed(mine, following, seed, halvings, own)
+            tables.append(table.assign(setting=[setting] * len(table), seed=seed))
+    return pd.concat(tables, ignore_index=True)[["setting", "seed", "rule", "regret", "chosen"]]
 
 
-def _states(runs: list[Run]) -> list[tuple[Run, int, Labels]]:
-    return [(run, epoch, run.labels("val", epoch)) for run in runs for epoch in range(1, last_epoch(run) + 1)]
-
-
-def _of_seed(states: list, following: list | None, seed: int, halvings: int, own: bool) -> pd.DataFrame:
-    """Return rule, regret and chosen, means over the halvings."""
-    labels = states[0][2]
-    draw, sums = np.random.default_rng(seed), {}
+def _of_seed(states: list, following: list, seed: int, halvings: int, own: bool) -> pd.DataFrame:
+    """Return rule, regret and chosen, means over the halvings; `following`: the states of the next seed."""
+    draw, rows = np.random.default_rng(seed), []
     for _ in range(halvings):
-        order = draw.permutation(len(labels.full))
-        seen, judged = np.array_split(order, 2)
-        clean, true = (np.array([_map(state, rows) for state in states]) for rows in (seen, judged))
+        seen, judged = np.array_split(draw.permutation(len(states[0][2].full)), 2)
+        clean, true = (np.array([_map(state, half) for state in states]) for half in (seen, judged))
         choices = {"clean": int(np.nanargmax(clean))} | _choices(states, following, seen, own)
-        for rule, choice in choices.items():
-            sums[rule] = sums.get(rule, 0) + np.array([true[choices["clean"]] - true[choice], true[choice]])
-    table = pd.DataFrame({rule: value / halvings for rule, value in sums.items()}, index=["regret", "chosen"])
-    return table.T.rename_axis("rule").reset_index()
+        rows += [(rule, true[choices["clean"]] - true[n], true[n]) for rule, n in choices.items()]
+    table = pd.DataFrame(rows, columns=["rule", "regret", "chosen"])
+    return table.groupby("rule", sort=False, as_index=False).mean()
 
 
 def _map(state, rows: np.ndarray) -> float:
@@ -76,13 +67,13 @@ def _map(state, rows: np.ndarray) -> float:
     return 100 * metrics.average_precision(labels.logits[rows], labels.full[rows], labels.known[rows]).mean
 
 
-def _choices(states: list, following: list | None, rows: np.ndarray, own: bool) -> dict[str, int]:
+def _choices(states: list, following: list, rows: np.ndarray, own: bool) -> dict[str, int]:
     """Return the number of the state that each rule chooses from the observed labels of some rows."""
     observed = states[0][2].observed[rows]
     logits = [labels.logits[rows] for _, _, labels in states]
     scores = {name: [rule(z, observed) for z in logits] for name, rule in analysis.RULES.items()}
     scores["stop_drop"] = _until_drop(states, scores["map"])
-    if following is not None and len(following) == len(states):
+    if following is not states and len(following) == len(states):
         others = [labels.logits[rows] for _, _, labels in following]
         scores["agreement"] = [_correlation(z, other) for z, other in zip(logits, others, strict=True)]
     if own:
@@ -93,22 +84,17 @@ def _choices(states: list, following: list | None, rows: np.ndarray, own: bool) 
     return {"last": last} | {name: int(np.nanargmax(values)) for name, values in scores.items()}
 
 
-def _until_drop(states: list, maps: list[float]) -> list[float]:
+def _until_drop(states: list, maps: list[float]) -> pd.Series:
     """Return the mAP of the states of each run until it has fallen by `STOP_DROP`, and -1 after that."""
-    kept, best, stopped = [], 0.0, False
-    for (_, epoch, _), value in zip(states, maps, strict=True):
-        best, stopped = (0.0, False) if epoch == 1 else (best, stopped)
-        kept.append(-1.0 if stopped else value)
-        best = max(best, value)
-        stopped = stopped or value < best - STOP_DROP
-    return kept
+    maps, run = pd.Series(maps), np.cumsum([epoch == 1 for _, epoch, _ in states])
+    fallen = maps < maps.groupby(run).cummax() - STOP_DROP
+    return maps.where(fallen.groupby(run).cumsum() <= fallen, -1.0)
 
 
 def _correlation(logits: np.ndarray, others: np.ndarray) -> float:
     """Return Pearson's correlation of two (N, C) arrays over the images, mean over the classes; 0 where constant."""
-    a, b = (z - z.mean(0) for z in (logits.astype(float), others.astype(float)))
-    size = np.sqrt((a**2).sum(0) * (b**2).sum(0))
-    return float(np.mean((a * b).sum(0) / np.where(size > 0, size, 1)))
+    frames = (pd.DataFrame(z, dtype=float) for z in (logits, others))
+    return float(next(frames).corrwith(next(frames)).fillna(0).mean())
 
 
 @torch.no_grad()
