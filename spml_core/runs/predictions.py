@@ -114,52 +114,39 @@ def write(
     """
     header, fields = _columns(run.classes, top, threshold)
     draft, log = file.with_name(f"{file.name}.partial"), file.with_suffix(".errors.csv")
-    parts, record = [draft / "predictions.csv", draft / "errors.csv"], draft / "progress.json"
     limits = None if threshold is None else np.asarray(threshold).tolist()
     key = hashlib.sha256(json.dumps([digest(run.path / "model.safetensors"), header, limits]).encode())
     for name in names:
         key.update(f"{name}\n".encode())
-    draft.mkdir(parents=True, exist_ok=True)
-    kept = json.loads(record.read_text()) if record.exists() else {}
-    if kept.get("key") != key.hexdigest():
-        kept = {"key": key.hexdigest(), "images": 0, "bytes": [0, 0]}
-        for part in parts:
-            part.touch()
+    if not (draft / key.hexdigest()).exists():
+        shutil.rmtree(draft, ignore_errors=True)
+        write_whole(draft / key.hexdigest(), "")
 
-    with open(parts[0], "r+", newline="") as rows, open(parts[1], "r+", newline="") as errors:
-        for out, size, names_of in zip(
-            (rows, errors), kept["bytes"], (header, ["image", "error"]), strict=True
-        ):
-            out.truncate(size)
-            out.seek(size)
-            if size == 0:
-                csv.writer(out, lineterminator="\n").writerow(names_of)
+    # Each part holds rows and errors, and is named after the number of images that are done with it.
+    done = max((int(part.stem) for part in draft.glob("*.json")), default=0)
+    rows, errors, saved = [], [], time.monotonic()
+    for probs, unreadable in _batches(run, names, done, jobs, progress):
+        there = np.isfinite(probs).all(1)
+        own = zip(np.array(names[done : done + len(probs)], object)[there], fields(probs[there]), strict=True)
+        rows += [[name, *values] for name, values in own]
+        errors += unreadable
+        done += len(probs)
+        if time.monotonic() - saved >= SAVED or done == len(names):
+            write_whole(draft / f"{done:012d}.json", json.dumps([rows, errors]))
+            rows, errors, saved = [], [], time.monotonic()
 
-        def save() -> None:
-            for out in (rows, errors):
-                out.flush()
-                os.fsync(out.fileno())
-            sizes = [os.fstat(out.fileno()).st_size for out in (rows, errors)]
-            write_whole(record, json.dumps(kept | {"images": done, "bytes": sizes}))
-
-        done, saved = kept["images"], time.monotonic()
-        for probs, unreadable in _batches(run, names, done, jobs, progress):
-            there = np.isfinite(probs).all(1)
-            own = zip(
-                np.array(names[done : done + len(probs)], object)[there], fields(probs[there]), strict=True
-            )
-            csv.writer(rows, lineterminator="\n").writerows([name, *values] for name, values in own)
-            csv.writer(errors, lineterminator="\n").writerows(unreadable)
-            done += len(probs)
-            if time.monotonic() - saved >= SAVED:
-                save()
-                saved = time.monotonic()
-    with open(parts[1], newline="") as errors:
-        faults = [(name, reason) for name, reason in csv.reader(errors)][1:]
+    faults = []
+    with open(draft / "predictions.csv", "w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(header)
+        for part in sorted(draft.glob("*.json")):
+            rows, errors = json.loads(part.read_text())
+            writer.writerows(rows)
+            faults += map(tuple, errors)
     log.unlink(missing_ok=True)
     if faults:
-        parts[1].replace(log)
-    parts[0].replace(file)
+        pd.DataFrame(faults, columns=["image", "error"]).to_csv(log, index=False, lineterminator="\n")
+    (draft / "predictions.csv").replace(file)
     shutil.rmtree(draft)
     return faults
 
