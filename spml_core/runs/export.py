@@ -22,17 +22,6 @@ LIMIT = 1e-4  # largest difference of a probability between the file and the run
 CHECKED = 16  # images with which they are compared
 
 
-class _Probabilities(nn.Module):
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: Tensor) -> Tensor:
-        return torch.sigmoid(
-            self.model(images.float())
-        )  # `float` also makes an exported program check the dtype
-
-
 def export(
     run, file: str | Path | None = None, format: Literal["onnx", "torch"] | None = None
 ) -> tuple[Path, float]:
@@ -68,7 +57,7 @@ def export(
             import onnxscript  # noqa: F401, torch.onnx needs it
     channels, size, _ = run.image_shape
     # Contiguous weights: torch.export warns of others.
-    model = _Probabilities(run.model()).eval().to(memory_format=torch.contiguous_format)
+    model = nn.Sequential(run.model(), nn.Sigmoid()).to(memory_format=torch.contiguous_format)
     # Few large pixels: noise would look alike to a network.
     coarse = torch.randint(256, (CHECKED, channels, 4, 4), generator=torch.Generator().manual_seed(0))
     samples = nn.functional.interpolate(coarse.float(), size=(size, size)).to(torch.uint8)

@@ -200,7 +200,7 @@ class Extractor(torch.nn.Module):
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = (x / 255 - self.mean) / self.std
+        x = (x.float() / 255 - self.mean) / self.std
         return self.model(x.contiguous(memory_format=torch.channels_last)).float()
 
 
