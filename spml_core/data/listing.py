@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -195,11 +195,16 @@ def _drop_missing(listing: Listing) -> Listing:
 def find_extra(folders: Sequence[Path], named: Sequence[Path]) -> list[Path]:
     """Return the image files below `folders` that are not among `named`, sorted."""
     known = {str(path) for path in named}
-    found = []
-    for folder in folders:
-        for parent, _, files in os.walk(folder):
-            found += [path for name in files if (path := os.path.join(parent, name)) not in known]
-    return sorted(Path(path) for path in found if os.path.splitext(path)[1].lower() in SUFFIXES)
+    found = (image for folder in folders for image in images_below(folder))
+    return sorted(Path(image) for image in found if image not in known)
+
+
+def images_below(folder: Path) -> Iterator[str]:
+    """Yield the image files below a folder: those in it, by name, then those of each folder in it."""
+    for parent, folders, files in os.walk(folder):
+        folders.sort()
+        names = sorted(name for name in files if os.path.splitext(name)[1].lower() in SUFFIXES)
+        yield from (os.path.join(parent, name) for name in names)
 
 
 def check_classes(

@@ -22,7 +22,7 @@ from spml_core import metrics, words
 from spml_core.data import OptionError
 from spml_core.data.files import table
 from spml_core.data.files.digests import digest
-from spml_core.data.listing import SUFFIXES
+from spml_core.data.listing import SUFFIXES, images_below
 from spml_core.paths import project_root, write_whole
 from spml_core.train.predict import predict_files
 
@@ -44,11 +44,8 @@ def images(sources: Sequence[str | Path]) -> list[str]:
     for source in map(str, sources):
         path = root / Path(source).expanduser()
         if path.is_dir():
-            for parent, folders, files in os.walk(path):
-                folders.sort()
-                below = os.path.join(source, os.path.relpath(parent, path))
-                names = sorted(name for name in files if os.path.splitext(name)[1].lower() in SUFFIXES)
-                found += [os.path.normpath(os.path.join(below, name)) for name in names]
+            below = (os.path.relpath(image, path) for image in images_below(path))
+            found += [os.path.normpath(os.path.join(source, image)) for image in below]
         elif path.suffix == ".txt":
             found += [line.strip() for line in table.text(path).splitlines() if line.strip()]
         else:
