@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -49,11 +50,17 @@ class Network(nn.Sequential):
 
     def __init__(self, standardize: Standardize, network: nn.Module, head: str):
         super().__init__(standardize, network)
-        self._head = head
+        self._head = f"1.{head}".rstrip(".")
 
     @property
     def head(self) -> nn.Module:
-        return self[1].get_submodule(self._head)
+        return self.get_submodule(self._head)
+
+    def with_head(self, head: nn.Module) -> Network:
+        """Return a copy with another head; `nn.Identity()` gives what the head takes: (N, D), or maps for `BoostLU`."""
+        changed = copy.deepcopy(self)
+        changed.set_submodule(self._head, head)
+        return changed
 
 
 class Interacting(nn.Module):
@@ -230,23 +237,6 @@ AROUND_LINEAR = {
 }
 
 
-class Features(nn.Module):
-    """The input of a `Network`'s head: (N, D), or feature maps (N, D, H, W) for a `BoostLU` head."""
-
-    def __init__(self, network: Network):
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        seen = []
-        handle = self.network.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-        try:
-            self.network(x)
-        finally:
-            handle.remove()
-        return seen[0]
-
-
 def digits_cnn(num_classes: int, in_channels: int = 1) -> nn.Module:
     """Return a CNN of 16, 32, 32, 32 channels (5x5, then 3x3) with a global maximum: 24,000 weights, 32x32 images."""
     layers, channels = [], [in_channels, 16, 32, 32, 32]
@@ -290,8 +280,7 @@ def build(
         network, name = _boosted(network, network.get_submodule(name), num_classes, train_inputs), "1"
     network = Network(Standardize(train_inputs, moments), network, name)
     if head in AROUND_LINEAR:
-        other = AROUND_LINEAR[head](network.head, num_classes)
-        network.set_submodule(f"1.{name}".rstrip("."), other)
+        network = network.with_head(AROUND_LINEAR[head](network.head, num_classes))
     return network
 
 

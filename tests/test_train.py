@@ -617,7 +617,7 @@ def test_pretrained_backbone_with_a_new_head():
     torch.testing.assert_close(model[0].mean.flatten(), torch.full((3,), 127.0))
     weights = features.pretrained("tf_efficientnet_lite0")[0]
     assert torch.equal(model[1].conv_stem.weight, weights.conv_stem.weight)
-    assert models.Features(model)(images).shape == (2, 1280)
+    assert model.with_head(torch.nn.Identity())(images).shape == (2, 1280)
     with pytest.raises(ValueError, match=r"3 channels.*\(2, 1, 64, 64\)"):
         models.build("tf_efficientnet_lite0", "end_to_end", 5, images[:, :1], pretrained=True)
 
@@ -633,7 +633,9 @@ def test_interacting_head(backbone):
     model = models.build(backbone, mode, 4, inputs, head="interacting").eval()
     y = plain(inputs)
     assert torch.equal(model(inputs), y)
-    assert torch.equal(models.Features(model)(inputs), models.Features(plain)(inputs))
+    assert torch.equal(
+        model.with_head(torch.nn.Identity())(inputs), plain.with_head(torch.nn.Identity())(inputs)
+    )
     assert model.head.between in set(model.head.parameters())
     with torch.no_grad():
         model.head.between.copy_(torch.arange(16.0).view(4, 4))
@@ -656,12 +658,12 @@ def test_boostlu_head(backbone):
     inputs = torch.rand(2, 1, 64, 64) * 255
     model = models.build(backbone, "end_to_end", 4, inputs, head="boostlu").eval()
     head = model.head
-    maps = head.conv(models.Features(model)(inputs))
+    maps = head.conv(model.with_head(torch.nn.Identity())(inputs))
     assert maps.shape[:2] == (2, 4) and maps.shape[2] > 1
     expected = torch.where(maps > 0, 5 * maps, maps).mean((2, 3))
     torch.testing.assert_close(model(inputs), expected)
     head.alpha = 1.0
-    pooled = models.Features(model)(inputs).mean((2, 3))
+    pooled = model.with_head(torch.nn.Identity())(inputs).mean((2, 3))
     linear = torch.nn.functional.linear(pooled, head.conv.weight.flatten(1), head.conv.bias)
     torch.testing.assert_close(model(inputs), linear)
     again = models.restore(model.state_dict(), 4, 64, backbone=backbone, mode="end_to_end", head="boostlu")

@@ -221,7 +221,7 @@ def _fit(
         if experiment.linear_epochs:
             # Each process computes all features; after an interruption they are computed again.
             device = distributed.fabric(experiment.accelerator).device
-            backbone = models.Features(model).to(device)
+            backbone = model.with_head(torch.nn.Identity()).to(device)
             seen = [torch.from_numpy(train.predict(backbone, x, device)) for x in (inputs, val.inputs)]
             own = common | {"checkpoints": folder / "linear", "title": f"{title}, head", "on_epoch": None}
             rows, val_rows = (seen[0], shown), (seen[1], *targets)
