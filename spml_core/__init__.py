@@ -13,8 +13,12 @@ class MissingExtra(ModuleNotFoundError):
 
 
 @contextmanager
-def extra(name: str):
-    """Raise `MissingExtra`, which says how to install it, if imports in the block lack a package of the extra."""
+def extra(name: str, pinned: bool = True):
+    """Raise `MissingExtra`, which says how to install it, if imports in the block lack a package of the extra.
+
+    Args:
+        pinned: whether constraints.txt has the versions of its packages.
+    """
     try:
         yield
     except MissingExtra:
@@ -24,6 +28,6 @@ def extra(name: str):
             raise
         raise MissingExtra(
             f"{error.name} is not installed. It belongs to the extra {name!r}: in a clone of the project, "
-            f"pip install --constraint constraints.txt '.[{name}]'",
+            f"pip install {'--constraint constraints.txt ' * pinned}'.[{name}]'",
             name=error.name,
         ) from error

@@ -6,11 +6,11 @@ A tracker is imported only if it is asked for. Logging changes no result, so it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 
-from spml_core import MissingExtra
+from spml_core import extra
 from spml_core.words import check_name
 
 # Tracker -> what it needs; lightning-fabric, which has the first two loggers, is always there.
@@ -28,19 +28,15 @@ def check(tracker: str | None) -> None:
     if tracker is None:
         return
     check_name("tracker", tracker, TRACKERS)
-    try:
+    with extra(tracker, pinned=False):
         import_module(TRACKERS[tracker])
-    except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f"{error.name} is not installed, which log={tracker!r} needs: in a clone of the project, "
-            f"pip install '.[{tracker}]'",
-            name=error.name,
-        ) from error
 
 
 @contextmanager
-def logging(tracker: str | None, path: Path, config: dict) -> Iterator[Callable[[dict], None]]:
-    """Yield a function that logs the numbers of an epoch; the tracker is opened by the first of them.
+def logging(
+    tracker: str | None, path: Path, config: dict, on_epoch: Callable[[dict], None] | None
+) -> Iterator[Callable[[dict], None]]:
+    """Yield a function that logs the numbers of an epoch and calls `on_epoch`; the first epoch opens the tracker.
 
     CSV and TensorBoard files are in `logs/<name of the run>` beside the run. If a training is resumed, CSV files
     continue in the next `version_N`; TensorBoard, Weights & Biases and MLflow continue the same curves.
@@ -50,21 +46,21 @@ def logging(tracker: str | None, path: Path, config: dict) -> Iterator[Callable[
         path: of the run; its name is the name of the log.
         config: settings of the run, which Weights & Biases and MLflow show beside the curves.
     """
-    opened = []
+    logs = []
+    with ExitStack() as opened:
 
-    def log(row: dict) -> None:
-        if tracker is None:
-            return
-        step, numbers = row["epoch"], {k: v for k, v in row.items() if k != "epoch"}
-        if not opened:
-            opened.extend(OPEN[tracker](path, config, step))
-        opened[0](numbers, step)
+        def report(row: dict) -> None:
+            step, numbers = row["epoch"], {k: v for k, v in row.items() if k != "epoch"}
+            if tracker is not None and not logs:
+                log, close = OPEN[tracker](path, config, step)
+                logs.append(log)
+                opened.callback(close)
+            for log in logs:
+                log(numbers, step)
+            if on_epoch is not None:
+                on_epoch(row)
 
-    try:
-        yield log
-    finally:
-        if opened:
-            opened[1]()
+        yield report
 
 
 # One function for each tracker: opens the log of a run whose first epoch is `step`, and returns (log, close).

@@ -63,8 +63,7 @@ def run(
         OSError: there is no room for checkpoints and results, before training.
     """
     loggers.check(log)
-    watch = {"progress": progress, "on_epoch": on_epoch}
-    return _run(experiment.resolved(), locate(root), fresh, watch, log=log)
+    return _run(experiment.resolved(), locate(root), fresh, progress, log, on_epoch)
 
 
 def run_all(
@@ -94,8 +93,7 @@ def run_all(
     resolved = [experiment.resolved() for experiment in given]
     names = [to_json(asdict(experiment)) for experiment in resolved]
     wanted, distinct = dict(zip(names, resolved, strict=True)), dict(zip(names, given, strict=True))
-    watch = {"progress": progress and executor is None, "on_epoch": None}
-    one = partial(_run, root=root, fresh=fresh, watch=watch, log=log)
+    one = partial(_run, root=root, fresh=fresh, progress=progress and executor is None, log=log)
     if executor is None:
         one = partial(one, load=(load := _load_once()))
         for experiment in wanted.values():
@@ -134,14 +132,12 @@ def _run(
     experiment: Experiment,
     root: Path,
     fresh: bool,
-    watch: dict,
+    progress: bool,
+    log: str | None,
+    on_epoch: Callable[[dict], None] | None = None,
     load: Callable = Experiment.load_data,
-    log: str | None = None,
 ) -> Run:
-    """Load or train a resolved experiment; `watch` holds the options of `train.fit` that report progress.
-
-    A run is complete or absent: it is made in `partial` and then moved.
-    """
+    """Load or train a resolved experiment. A run is complete or absent: it is made in `partial` and then moved."""
     distributed.start(experiment.accelerator)
     dataset = load(experiment, root / "cache")
     experiment = experiment.counted(dataset)
@@ -158,9 +154,8 @@ def _run(
         if fresh and first:
             shutil.rmtree(draft, ignore_errors=True)
         try:
-            with loggers.logging(log if first else None, path, asdict(experiment)) as logged:
-                both = {"on_epoch": partial(_report, (logged, watch["on_epoch"]))}
-                _write(experiment, dataset, watch | both, draft)
+            with loggers.logging(log if first else None, path, asdict(experiment), on_epoch) as report:
+                _write(experiment, dataset, {"progress": progress, "on_epoch": report}, draft)
         except train.Abandoned:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -178,13 +173,11 @@ def _run(
     return Run(path)
 
 
-def _report(observers: Iterable[Callable[[dict], None] | None], row: dict) -> None:
-    for observer in filter(None, observers):
-        observer(row)
-
-
 def _write(experiment: Experiment, dataset: data.Dataset, watch: dict, draft: Path) -> None:
-    """Train and write `draft/result`; until then, checkpoints are in `draft/checkpoints`."""
+    """Train and write `draft/result`; until then, checkpoints are in `draft/checkpoints`.
+
+    `watch`: the options of `train.fit` that report progress.
+    """
     wall, processor = time.perf_counter(), time.process_time()
     parts = dataset.parts
     observed = observe.draw(experiment.observe, parts, dataset.classes, experiment.seed, experiment.protocol)

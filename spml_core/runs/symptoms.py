@@ -5,6 +5,7 @@ from __future__ import annotations
 from spml_core.words import count
 
 FEW = 100  # batches; with fewer, a network may well have learned nothing yet
+UNTRAINED = "the untrained network"
 
 
 def training_warnings(fitted, experiment, num_train: int, first=None) -> list[str]:
@@ -14,13 +15,9 @@ def training_warnings(fitted, experiment, num_train: int, first=None) -> list[st
         fitted, first: from `train.fit`.
         experiment: resolved; `num_train`: its training images.
     """
-    phases = [("", fitted, experiment.training, "the untrained network")]
+    phases, found = [("", fitted, experiment.training, "the first phase" if first else UNTRAINED)], []
     if first is not None:
-        phases = [
-            ("first phase: ", first, experiment.linear_training, "the untrained network"),
-            ("", fitted, experiment.training, "the first phase"),
-        ]
-    found = []
+        phases.insert(0, ("first phase: ", first, experiment.linear_training, UNTRAINED))
     for where, phase, config, before in phases:
         rate = f"is the learning rate right (lr={config.lr:g})?"
         start, *maps = (row["val_map"] for row in phase.history)
