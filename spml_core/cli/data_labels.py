@@ -54,12 +54,7 @@ def labels(
     from spml_core.data import manifest
     from spml_core.data import observe as schemes
 
-    if output and not output.endswith(".csv"):
-        raise click.UsageError(f"--output {output}: the name of a manifest must end in .csv")
-    if output and not force and locate(output).exists():
-        raise click.UsageError(
-            f"--output {locate(output)} already exists: give another name, or --force to overwrite it"
-        )
+    file = output and text.new_csv(output, force)
     scheme = schemes.check(text.value(observe) if drop is None else {"drop": drop})
     classes, parts = schemes.truth(name, **text.label_options(data, root))
     observed, notes = schemes.draw(scheme, parts, classes, seed, protocol), {}
@@ -77,9 +72,7 @@ def labels(
     click.echo(_report(name, classes, parts, observed))
     for key, value in notes.items():
         click.echo(f"{key}: {value}")
-    if output:
-        file = locate(output)
-
+    if file:
         click.echo(f"{file}: SHA-256 {schemes.write_manifest(file, parts, observed, classes)}")
 
 

@@ -49,14 +49,9 @@ def suggest(run, root, folds, missing, doubtful, output, runs_dir, jobs, force):
     from spml_core.runs import find
     from spml_core.studies import suggestions
 
-    if output and not output.endswith(".csv"):
-        raise click.UsageError(f"--output {output}: the name must end in .csv")
     found = find(run, runs_dir)
-    file = locate(output or locate(runs_dir) / "suggestions" / f"{found.path.name}.csv")
-    if file.exists() and not force:
-        raise click.UsageError(
-            f"--output {file} already exists, perhaps with answers: give another name, or --force to overwrite it"
-        )
+    output = output or str(locate(runs_dir) / "suggestions" / f"{found.path.name}.csv")
+    file = text.new_csv(output, force, ", perhaps with answers")
     with text.executor(jobs) as executor:
         labels = suggestions.out_of_fold(found, folds, root, executor, locate(runs_dir))
     table, images = suggestions.ranked(labels, missing, doubtful), found.ids("train")

@@ -5,7 +5,6 @@ import sys
 import click
 
 from spml_core.cli import text
-from spml_core.paths import locate
 from spml_core.words import count, some
 
 
@@ -45,13 +44,7 @@ def predict(run, images, output, top, labels, threshold, jobs, runs_dir, force):
     from spml_core.data.files.table import bullets
     from spml_core.runs import find, predictions
 
-    if not output.endswith(".csv"):
-        raise click.UsageError(f"--output {output}: the name must end in .csv")
-    file = locate(output)
-    if file.exists() and not force:
-        raise click.UsageError(
-            f"--output {file} already exists: give another name, or --force to overwrite it"
-        )
+    file = text.new_csv(output, force)
     if top is not None and labels:
         raise click.UsageError("--top and --labels are mutually exclusive")
     if threshold is not None and not labels:

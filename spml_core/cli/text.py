@@ -6,10 +6,12 @@ import sys
 import warnings
 from contextlib import nullcontext, suppress
 from itertools import zip_longest
+from pathlib import Path
 
 import click
 
 from spml_core import MissingExtra
+from spml_core.paths import locate
 
 
 class Command(click.Command):
@@ -106,6 +108,17 @@ def arguments(data: dict, root: str | None) -> list[str]:
     for name, value in data.items():
         options += ["-d", name, value if isinstance(value, str) else json.dumps(value)]
     return options
+
+
+def new_csv(output: str, force: bool, holds: str = "") -> Path:
+    """Return the file that --output names; refuse another suffix, and a file that exists, unless `force` is set."""
+    file = locate(output)
+    if file.suffix != ".csv":
+        raise click.UsageError(f"--output {output}: the name must end in .csv")
+    if file.exists() and not force:
+        hint = "give another name, or --force to overwrite it"
+        raise click.UsageError(f"--output {file} already exists{holds}: {hint}")
+    return file
 
 
 def executor(jobs: int):
