@@ -244,11 +244,8 @@ def _results(methods, runs) -> str:
     for split in splits:
         undefined = set().union(*(run.summary[f"{split}_undefined_classes"] or () for run in runs))
         if lacking := [name for name in runs[0].classes if name in undefined]:
-            have, are = ("has", "is") if len(lacking) == 1 else ("have", "are")
-            lines.append(
-                f"{split}: {count(len(lacking), 'class')} of {len(runs[0].classes)} {have} no positive, so no AP, and "
-                f"{are} not in the mean: {listed(lacking, 20)}."
-            )
+            counted = some(len(lacking), len(runs[0].classes), "class", "has", "have")
+            lines.append(f"{split}: {counted} no positive, so no AP in the mean: {listed(lacking, 20)}.")
     if "test" not in splits:
         lines.append(
             "No test images: the best validation mAP is measured on the images that chose the epoch."
