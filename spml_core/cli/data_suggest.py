@@ -67,7 +67,6 @@ def suggest(run, root, folds, missing, doubtful, output, runs_dir, jobs, force):
     merge += ["--import", str(found.path / "labels.csv"), "--merge", str(file), "--output", "more.csv"]
     distinct = named["image"].unique()
     seen = dict(zip(distinct, pictures(distinct, config["dataset"], THUMBNAIL, **options), strict=True))
-
     shown = [seen[image] for image in named["image"]]
     written = page.write(file, named, others, shown, found.path.name, shlex.join(merge))
     counts = ", ".join(

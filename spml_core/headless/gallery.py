@@ -44,7 +44,6 @@ def write(folder: str | Path) -> Path:
         MIN_SEEDS=MIN_SEEDS,
         NOT_JUDGED=NOT_JUDGED,
     )
-
     write_whole(folder / "index.html", page)
     return folder / "index.html"
 

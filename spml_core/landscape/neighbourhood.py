@@ -54,7 +54,6 @@ class Neighbourhood:
         if not path.exists():
             with threads(self.run.config["threads"]):
                 found = curvature(self.problem, loss, progress=progress, **options)
-
             write_whole(path, json.dumps(asdict(found), indent=1))
         return Curvature(**json.loads(path.read_text()))
 

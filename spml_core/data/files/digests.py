@@ -48,6 +48,5 @@ def digests(paths: Sequence[str | Path], cache_dir: str | Path) -> list[str]:
     settled = [path for path in todo if now - max(states[path][1:]) > SETTLED]
     if sum(states[path][0] for path in settled) > WORTH:
         kept |= {str(path): [*states[path], fresh[path]] for path in settled}
-
         write_whole(file, json.dumps(kept))
     return [fresh[path] if path in fresh else kept[str(path)][-1] for path in paths]
