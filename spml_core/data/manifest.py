@@ -46,14 +46,12 @@ class Manifest:
     Attributes:
         splits: N of "train", "val", "test".
         observed: (N, C) int8: 1 observed positive, 0 unobserved, -1 verified negative.
-        sha256: of the file.
     """
 
     ids: tuple[str, ...]
     splits: tuple[str, ...]
     observed: np.ndarray
     classes: tuple[str, ...]
-    sha256: str
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -147,7 +145,7 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
     splits, positive, negative = zip(*labels, strict=True) if labels else ((), (), ())
     classes = sorted(set().union(*positive, *negative)) if classes is None else classes
     observed = table.indicator(positive, classes) - table.indicator(negative, classes)
-    return Manifest(tuple(lines), splits, observed, tuple(classes), digest(path))
+    return Manifest(tuple(lines), splits, observed, tuple(classes))
 
 
 def merge(
