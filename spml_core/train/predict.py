@@ -18,21 +18,12 @@ AHEAD = 32  # batches per thread that may be computed before the first of them i
 
 
 @torch.inference_mode()
-def predict(
-    model: nn.Module,
-    inputs: Tensor,
-    device: torch.device,
-    batch_size: int | None = None,
-    rows: Tensor | None = None,
-) -> np.ndarray:
-    """Return logits (N, C) float32 in evaluation mode, of every row (or those of `rows`), in order.
-
-    `batch_size`: None = a size that keeps the activations in a CPU's cache, or fills a GPU.
-    """
+def predict(model: nn.Module, inputs: Tensor, device: torch.device, rows: Tensor | None = None) -> np.ndarray:
+    """Return logits (N, C) float32 in evaluation mode, of every row (or those of `rows`), in order."""
     model.eval()
     rows = torch.arange(len(inputs)) if rows is None else rows
-    batch_size = batch_size or _batch_size(inputs.shape[1:], device)
-    with closing(loading.batches(inputs, rows.split(batch_size), device)) as batches:
+    split = rows.split(_batch_size(inputs.shape[1:], device))
+    with closing(loading.batches(inputs, split, device)) as batches:
         return torch.cat([model(by_pixel(x)).float().cpu() for _, x in batches]).numpy()
 
 
