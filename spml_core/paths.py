@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -13,15 +14,12 @@ def project_root() -> Path:
     Outside the project this is the working directory: an installed `spml` works on the current folder.
     """
     here = Path.cwd()
-    return next((folder for folder in (here, *here.parents) if _is_project(folder)), here)
-
-
-def _is_project(folder: Path) -> bool:
-    try:
-        content = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # missing, unreadable, or not TOML: not this project
-        return False
-    return content.get("project", {}).get("name") == "spml-core"
+    for folder in (here, *here.parents):
+        with suppress(OSError, ValueError):  # missing, unreadable, or not TOML
+            content = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+            if content.get("project", {}).get("name") == "spml-core":
+                return folder
+    return here
 
 
 def locate(path: str | Path) -> Path:
