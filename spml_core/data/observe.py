@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
 from spml_core import data, words
 from spml_core.data import labels, manifest, scores
@@ -18,6 +20,7 @@ FORM = (
     "one or more of {'weights': 'inverse_frequency', 'annotators': [['cat', 'dog'], ['car']], 'wrong': 0.05}, with "
     "'temperature' and 'num_pos' if needed"
 )
+NAMES = TypeAdapter(Annotated[list[Annotated[list[str], Field(min_length=1)]], Field(min_length=1)])
 SALIENCE = "salience"  # the weights that a data set itself may have, `Part.salience`
 
 
@@ -62,11 +65,11 @@ def _biased(observe: Mapping) -> dict:
         np.zeros((0, len(numbers))), numbers, num_pos, temperature=temperature
     )  # raises if one is invalid
     if annotators is not None:
-        if not _lists_of_names(annotators):
-            raise ValueError(
-                f"annotators={annotators!r}: a list with the names of the classes that each one knows"
-            )
-        plain["annotators"] = [list(names) for names in annotators]
+        try:
+            plain["annotators"] = NAMES.validate_python(annotators)
+        except ValidationError:
+            form = "a list with the names of the classes that each one knows"
+            raise ValueError(f"annotators={annotators!r}: {form}") from None
     return plain | ({} if temperature == 1 else {"temperature": float(temperature)}) | _wrong(observe)
 
 
@@ -77,15 +80,6 @@ def _wrong(observe: Mapping) -> dict:
         raise ValueError(f"{FORM}; got {observe!r}")
     labels.wrong(np.zeros((0, 1)), np.zeros((0, 1)), share)
     return {"wrong": float(share)} if share else {}
-
-
-def _lists_of_names(groups) -> bool:
-    def filled(each):
-        return isinstance(each, list | tuple) and len(each) > 0
-
-    return filled(groups) and all(
-        filled(names) and all(isinstance(name, str) for name in names) for names in groups
-    )
 
 
 def _of_file(observe: Mapping, key: str, identify: Callable) -> dict:
