@@ -298,8 +298,7 @@ def _draw(
     full, known, num_pos, num_neg: int, seed: int, protocol: str, ids, weights=None, temperature: float = 1
 ) -> np.ndarray:
     """Draw `num_pos` (N,) positives and `num_neg` negatives of each image, fewer where it has fewer."""
-    if protocol not in PROTOCOLS:
-        raise ValueError(f"unknown protocol {protocol!r}: use one of {', '.join(PROTOCOLS)}")
+    words.check_name("protocol", protocol, PROTOCOLS)
     if ids is not None and len(ids) != len(full):
         raise ValueError(f"{len(ids)} ids for {len(full)} rows of labels")
     positive = full == 1

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from spml_core import methods
+from spml_core import methods, words
 from spml_core.data.files import loading
 from spml_core.methods import Step
 from spml_core.runs import Experiment, Run
@@ -45,8 +45,7 @@ class Problem:
     note: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        if self.batch_norm not in BATCH_NORM:
-            raise ValueError(f"unknown batch_norm {self.batch_norm!r}: use one of {', '.join(BATCH_NORM)}")
+        words.check_name("batch_norm", self.batch_norm, BATCH_NORM)
 
     def copy(self) -> Problem:
         """Return a copy whose model, in evaluation mode, and losses may be changed; the inputs are shared."""
