@@ -101,11 +101,8 @@ def run_all(
 
     shown = progress and (len(wanted) > 1 or executor is not None)  # a single training has a bar of its own
     options = {"desc": "runs", "unit": "run", "leave": False, "disable": None if shown else True}
-    found = {}
-    with tqdm(total=len(wanted), **options) as bar:
-        for n, outcome in executors.outcomes(one, list(wanted.values()), executor):
-            found[n] = outcome
-            bar.update()
+    outcomes = executors.outcomes(one, list(wanted.values()), executor)
+    found = dict(tqdm(outcomes, total=len(wanted), **options))
     results = {name: found[n] for n, name in enumerate(wanted)}
     failed = {name: error for name, error in results.items() if isinstance(error, Exception)}
     if failed:
