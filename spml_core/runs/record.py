@@ -228,9 +228,8 @@ def find(name: str | Path, root: str | Path = "runs") -> Run:
     if (locate(name) / "summary.json").is_file():
         return Run(locate(name))
     known = {run.path.name: run for run in finished(root) if "fold" not in run.config["data"]}
-    found = [each for each in known if each == str(name)] or [
-        each for each in known if each.startswith(str(name))
-    ]
+    begun = [each for each in known if each.startswith(str(name))]
+    found = [str(name)] if str(name) in known else begun
     if len(found) == 1:
         return known[found[0]]
     if found:
@@ -247,17 +246,16 @@ def table(runs: Iterable[Run]) -> pd.DataFrame:
     Warn if the runs do not follow one protocol (`PROTOCOL`, the data's content, the definition of AP), since their
     numbers are then not comparable. What an oracle observes is not checked: it sees more by design.
     """
-    runs, rules = list(runs), []
-    for run in runs:
-        rule = {name: ({"select": "map"} | run.config).get(name) for name in PROTOCOL} | {
-            "definition": run.summary["definition"]
-        }
-        rule["data content"] = run.summary["data"]["fingerprint"][:12]
-        if -1 in run.config["observe"]:
-            del rule["observe"]
-        rules.append({name: json.dumps(value, sort_keys=True) for name, value in rule.items()})
-    values = {name: column.dropna().unique() for name, column in pd.DataFrame(rules).items()}
-    if mixed := [f"{name}: {' and '.join(seen)}" for name, seen in values.items() if len(seen) > 1]:
+    runs, mixed = list(runs), []
+    configs = [{"select": "map"} | run.config for run in runs]
+    values = {name: [config.get(name) for config in configs] for name in PROTOCOL}
+    values["observe"] = [value for value in values["observe"] if -1 not in value]
+    values["definition"] = [run.summary["definition"] for run in runs]
+    values["data content"] = [run.summary["data"]["fingerprint"][:12] for run in runs]
+    for name, several in values.items():
+        seen = dict.fromkeys(json.dumps(value, sort_keys=True) for value in several)
+        mixed += [f"{name}: {' and '.join(seen)}"] if len(seen) > 1 else []
+    if mixed:
         listed = "; ".join(mixed)
         warnings.warn(
             f"these runs do not follow one protocol, compare them with care: {listed}", stacklevel=2
