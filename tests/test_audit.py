@@ -127,7 +127,7 @@ def test_images_that_look_alike_small_are_no_copies(folder):
         dotted = flat.copy()
         dotted[10, 10 + n] += 1 + n // 10
         Image.fromarray(dotted).save(root / "images" / f"{n:02d}.jpg", quality=98)
-    looks = [audit.look_at(root / "images" / name).look for name in ("00.jpg", "39.jpg")]
+    looks = [audit.look_at(root / "images" / name)["look"] for name in ("00.jpg", "39.jpg")]
     assert looks[0] == looks[1]
     assert not report_of(root).duplicates
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,8 @@ from spml_core.data.listing import Listing
 
 LEAK = 0.01  # above this share of val and test images with a copy in another split, the data are wrong, not just odd
 PROBLEMS = ("missing", "zero-byte", "truncated", "unreadable")
+# Findings about a file: `problem` is one of these, "" for a sound file; `look` is equal if pixels at a small size are.
+SEEN = ("problem", "says", "digest", "look", "mode", "form", "width", "height", "rotated", "animated")
 # Phrases by which decoders report that a file ends too early.
 CUT = ("truncated", "premature end", "unexpected end", "incomplete", "not enough image data", "broken data")
 
@@ -54,7 +55,7 @@ def audit(listing: Listing) -> dict:
     """
     bar = {"desc": f"check {listing.name}", "unit": " images", "leave": False, "disable": None}
     seen = thread_map(look_at, listing.paths, **bar)  # reading and decoding release the interpreter's lock
-    files = pd.DataFrame(seen, columns=FileSeen._fields)
+    files = pd.DataFrame(seen, columns=SEEN).fillna({"problem": "", "says": ""})
     files["path"], files["split"] = [*map(str, listing.paths)], listing.splits
     report = {"name": listing.name, "classes": len(listing.classes), "wrong": [], "odd": []}
     report["images"] = {split: len(rows) for split, rows in listing.members().items()}
@@ -64,41 +65,28 @@ def audit(listing: Listing) -> dict:
     return {"ok": not report["wrong"]} | report | {"notes": listing.notes}
 
 
-class FileSeen(NamedTuple):
-    """Findings about one file. `problem` is a key of the report's `problems`."""
-
-    problem: str = ""
-    says: str = ""
-    digest: str = ""
-    look: str = ""  # digest of its pixels at a small size: equal pixels give equal digests
-    mode: str = ""
-    form: str = ""
-    width: int = 0
-    height: int = 0
-    rotated: bool = False
-    animated: bool = False
-
-
-def look_at(path: Path) -> FileSeen:
-    """Read and decode one file; never raises."""
+def look_at(path: Path) -> dict:
+    """Read and decode one file, and return the findings of `SEEN`; never raises."""
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError:
-        return FileSeen("missing")
+        return {"problem": "missing"}
     except OSError as error:
-        return FileSeen("unreadable", str(error))
+        return {"problem": "unreadable", "says": str(error)}
     if not content:
-        return FileSeen("zero-byte")
+        return {"problem": "zero-byte"}
     try:
         with Image.open(io.BytesIO(content)) as image:
-            rotated = image.getexif().get(0x0112, 1) not in (0, 1)
-            animated = getattr(image, "n_frames", 1) > 1
-            mode, form, size = image.mode, image.format or "", image.size
-            look = hashlib.sha256(decoding.small(image).tobytes()).hexdigest()
+            seen = {"mode": image.mode, "form": image.format or ""}
+            seen["width"], seen["height"] = image.size
+            seen["rotated"] = image.getexif().get(0x0112, 1) not in (0, 1)
+            seen["animated"] = getattr(image, "n_frames", 1) > 1
+            seen["look"] = hashlib.sha256(decoding.small(image).tobytes()).hexdigest()
     except Exception as error:  # every decoder has error types of its own
         cut = isinstance(error, EOFError) or any(text in str(error).lower() for text in CUT)
-        return FileSeen("truncated" if cut else "unreadable", str(error) or type(error).__name__)
-    return FileSeen("", "", hashlib.sha256(content).hexdigest(), look, mode, form, *size, rotated, animated)
+        problem = "truncated" if cut else "unreadable"
+        return {"problem": problem, "says": str(error) or type(error).__name__}
+    return seen | {"digest": hashlib.sha256(content).hexdigest()}
 
 
 def _files(report: dict, listing: Listing, files: pd.DataFrame) -> None:
@@ -110,7 +98,7 @@ def _files(report: dict, listing: Listing, files: pd.DataFrame) -> None:
     report |= {
         name: good[kind].value_counts().to_dict() for name, kind in (("modes", "mode"), ("formats", "form"))
     }
-    report |= {name: good.path[good[name]].tolist() for name in ("rotated", "animated")}
+    report |= {name: good.path[good[name].astype(bool)].tolist() for name in ("rotated", "animated")}
     for axis in ("width", "height") if len(good) else ():
         values = good[axis]
         report["sizes"][axis] = [int(values.min()), round(values.median()), int(values.max())]
