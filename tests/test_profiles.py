@@ -102,7 +102,7 @@ def test_profiles_do_not_overwrite_each_other(project):
 )
 def test_a_wrong_profile_stops_everything(project, text, message):
     write(project, text)
-    with pytest.raises(NotebookError, match=message):
+    with pytest.raises(ValueError, match=message):
         runner.run_notebooks(profile="fast")
     assert sorted(os.listdir(project)) == ["notebooks"]
 

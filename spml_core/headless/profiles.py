@@ -30,6 +30,7 @@ def load(name: str) -> dict[str, dict]:
 
     Raises:
         NotebookError: there is no such profile, or it names a notebook or a parameter that does not exist.
+        ValueError: the file is not YAML.
     """
     if name == QUICK:
         return {}
@@ -38,10 +39,7 @@ def load(name: str) -> dict[str, dict]:
     if file not in (there := sorted(folder.glob("*.yaml"))):
         known = ", ".join(sorted({QUICK, *(path.stem for path in there)}))
         raise NotebookError(f"{name!r} is not a profile; known are: {known} (each a file in {folder})")
-    try:
-        content = words.read_yaml(file) or {}
-    except ValueError as error:
-        raise NotebookError(str(error)) from error
+    content = words.read_yaml(file) or {}
     if not isinstance(content, dict) or not all(isinstance(v, dict | None) for v in content.values()):
         raise NotebookError(f"{file} must map `all` and names of notebooks to parameters and their values")
     declares = {notebook.name: notebook.parameters for notebook in find()}
