@@ -230,11 +230,7 @@ def _boosted(network: nn.Module, classifier: nn.Linear, num_classes: int, inputs
 
 
 # Heads that are built from the linear head.
-AROUND_LINEAR = {
-    "interacting": Interacting,
-    "latent": Latent,
-    "enhancing": Enhancing,
-}
+AROUND_LINEAR = {"interacting": Interacting, "latent": Latent, "enhancing": Enhancing}
 
 
 def digits_cnn(num_classes: int, in_channels: int = 1) -> nn.Module:

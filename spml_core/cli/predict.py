@@ -50,10 +50,10 @@ def predict(run, images, output, top, labels, threshold, jobs, runs_dir, force):
     if threshold is not None and not labels:
         raise click.UsageError("--threshold is for --labels")
     found = find(run, runs_dir)
-    if labels:
-        threshold = (
-            predictions.thresholds(found) if threshold == "validation" else _number(threshold or "0.5")
-        )
+    if threshold == "validation":
+        threshold = predictions.thresholds(found)
+    elif labels:
+        threshold = _number(threshold or "0.5")
     names = predictions.images(images)
     faults = predictions.write(found, names, file, top=top, threshold=threshold, jobs=jobs)
     done = len(names) - len(faults)

@@ -251,7 +251,6 @@ def _cell(value: str | float | tuple[float, int]) -> str:
     """Return the rest of an element: its title, if the whole value has more digits, and its text."""
     if isinstance(value, str):
         return f">{html.escape(value)}"
-    shown, full = (
-        or_undefined(*(value if isinstance(value, tuple) else (value, 0)), f".{n}f") for n in (4, 8)
-    )
+    number, n = value if isinstance(value, tuple) else (value, 0)
+    shown, full = (or_undefined(number, n, f".{digits}f") for digits in (4, 8))
     return f" title='{full}'>{shown}" if full != shown else f">{shown}"

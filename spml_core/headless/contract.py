@@ -190,9 +190,9 @@ def headings(cells: Iterable) -> Iterator[str]:
 
 def reason(error: Exception) -> str:
     """Return one line about any exception; for pydantic's, the first error."""
-    return (
-        error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
-    )
+    if isinstance(error, ValidationError):
+        return error.errors()[0]["msg"]
+    return f"{type(error).__name__}: {error}"
 
 
 def find(names: Iterable[str] = ()) -> list[Notebook]:
@@ -206,9 +206,8 @@ def find(names: Iterable[str] = ()) -> list[Notebook]:
     chosen = {}
     for name in list(names) or every:
         stem = PurePath(name).name.removesuffix(".ipynb")
-        matches = (
-            [every[stem]] if stem in every else [every[key] for key in every if key.startswith(f"{stem}-")]
-        )
+        begun = [path for key, path in every.items() if key.startswith(f"{stem}-")]
+        matches = [every[stem]] if stem in every else begun
         if name.endswith(".ipynb") and Path(name).is_file():
             matches = [Path(name).resolve()]
         if len(matches) != 1:

@@ -184,9 +184,7 @@ def ranks(ours: pd.DataFrame, printed: pd.Series) -> pd.DataFrame:
     """
     both = _both(ours, printed)
     single = ours.loc[both].rank(ascending=False)
-    table = pd.DataFrame(
-        {"here": single.mean(axis=1), "best": single.min(axis=1), "worst": single.max(axis=1)}
-    )
+    table = single.agg(["mean", "min", "max"], axis=1).set_axis(["here", "best", "worst"], axis=1)
     return table.assign(printed=printed[both].rank(ascending=False)).sort_values("printed")
 
 

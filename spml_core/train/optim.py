@@ -25,9 +25,8 @@ def optimizers(model: nn.Module, method: Method, config, device: torch.device) -
         groups.setdefault((lr, config.weight_decay if p.ndim > 1 else 0.0), []).append(p)
     groups = [{"params": p, "lr": lr, "weight_decay": decay} for (lr, decay), p in groups.items()]
     # With the fused kernel, the host need not read the gradients, not even with a scaler.
-    adam = torch.optim.Adam(
-        [*groups, *method.param_groups(config.lr)], lr=config.lr, fused=device.type in ("cpu", "cuda")
-    )
+    groups += method.param_groups(config.lr)
+    adam = torch.optim.Adam(groups, lr=config.lr, fused=device.type in ("cpu", "cuda"))
     own = method.own_optimizer(config.lr)
     return [adam] if own is None else [adam, own]
 

@@ -205,11 +205,10 @@ class Trainer:
         val_map = 100 * metrics.average_precision(logits, *self.val[1:]).mean
         seconds = round(time.perf_counter() - start, 3)
         self.val_logits.append(logits)
-        self.history.append(
-            {"epoch": self.epoch, "train_loss": train_loss, "val_map": float(val_map), "seconds": seconds}
-        )
+        row = {"epoch": self.epoch, "train_loss": train_loss, "val_map": float(val_map), "seconds": seconds}
         if self.config.select != "map":
-            self.history[-1]["selection"] = analysis.RULES[self.config.select](logits, self.val[1])
+            row["selection"] = analysis.RULES[self.config.select](logits, self.val[1])
+        self.history.append(row)
         if self.best_epoch == self.epoch and self.epoch:
             self.best = copy.deepcopy((self.evaluated.state_dict(), self.method.state_dict()))
 

@@ -50,11 +50,8 @@ def decode(path: str | Path, size: int, channels: int = 3) -> np.ndarray:
     with Image.open(path) as image:
         image.draft(None, (2 * size, 2 * size))  # large JPEGs: decode at a fraction, not below this
         square = rgb(image).resize((size, size), Image.Resampling.BICUBIC)
-        return (
-            np.asarray(square if channels == 3 else square.convert("L"))
-            .reshape(size, size, -1)
-            .transpose(2, 0, 1)
-        )
+        pixels = np.asarray(square if channels == 3 else square.convert("L"))
+        return pixels.reshape(size, size, -1).transpose(2, 0, 1)
 
 
 class Files:

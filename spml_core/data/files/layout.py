@@ -23,13 +23,10 @@ def find(root: str | Path, expected: str) -> Path:
     Raises:
         OptionError: there is no such folder, it is a file, or it is empty.
     """
-    folder = locate(root)
+    folder, given = locate(root), Path(root).expanduser()
     if not folder.exists():
-        here = Path.cwd() / Path(root).expanduser()
-        found = f" {here} exists: pass the full path." if here.exists() else ""
-        start = (
-            "" if Path(root).expanduser().is_absolute() else f" A relative path starts at {project_root()}."
-        )
+        found = f" {given.absolute()} exists: pass the full path." if given.exists() else ""
+        start = "" if given.is_absolute() else f" A relative path starts at {project_root()}."
         raise OptionError(f"{folder} does not exist; give --root FOLDER.{start}{found}")
     if not folder.is_dir():
         raise OptionError(f"{folder} is a file, not a folder; give --root FOLDER. {expected}")

@@ -11,12 +11,7 @@ from tqdm.auto import tqdm
 
 from spml_core.data.files import coco, table
 from spml_core.data.files.layout import find, require_files
-from spml_core.data.listing import (
-    Listing,
-    check_classes,
-    find_extra,
-    finish,
-)
+from spml_core.data.listing import Listing, check_classes, find_extra, finish
 
 # In the order of the official category list (ids 1..90 with gaps).
 NAMES = """
