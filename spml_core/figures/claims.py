@@ -116,11 +116,8 @@ class Claim:
     @classmethod
     def order(cls, claim: str, values: Mapping[str, Sequence[float]], source: str = "") -> "Claim":
         """Return the claim that `values`, one per seed, fall from the first name to the last."""
-        return cls.differences(
-            claim,
-            {f"{a} - {b}": np.subtract(values[a], values[b]).tolist() for a, b in pairwise(values)},
-            source,
-        )
+        gaps = {f"{a} - {b}": np.subtract(values[a], values[b]).tolist() for a, b in pairwise(values)}
+        return cls.differences(claim, gaps, source)
 
 
 def _verdict(intervals: Mapping[str, Interval], above: float, seeds: int) -> str:
@@ -156,15 +153,13 @@ def tally(claims: Iterable[Mapping]) -> str:
 
 def decided(claims: Iterable[Mapping]) -> str:
     """Return a sentence that says how many of the claims are decided; "" without claims."""
-    claims = list(claims)
+    if not (claims := list(claims)):
+        return ""
     number = sum(claim["verdict"] in (HOLDS, DOES_NOT_HOLD) for claim in claims)
-    judged = all(claim["verdict"] != NOT_JUDGED for claim in claims)
-    return (
-        f"{number} of {len(claims)} claims of the papers are decided. Verdicts: {tally(claims)}."
-        + ("" if judged else f" With fewer than {MIN_SEEDS} seeds, a claim is not judged.")
-        if claims
-        else ""
-    )
+    said = f"{number} of {len(claims)} claims of the papers are decided. Verdicts: {tally(claims)}."
+    if any(claim["verdict"] == NOT_JUDGED for claim in claims):
+        said += f" With fewer than {MIN_SEEDS} seeds, a claim is not judged."
+    return said
 
 
 def save_headline(

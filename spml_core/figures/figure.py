@@ -37,9 +37,8 @@ _chosen = {"venue": "ijcai2024", "formats": (), "font": FONT, "font_asked": FONT
 def venues() -> list[str]:
     """Return the names that `use` and `subplots` know. A name without its year means the latest year."""
     sized = {re.sub("_(half|full)$", "", name) for name in dir(figsizes)}
-    return sorted(
-        {name for name in sized if re.fullmatch(r"[a-z]+\d{4}", name)} & set(dir(fontsizes)) | {*OWN_VENUES}
-    )
+    dated = {name for name in sized if re.fullmatch(r"[a-z]+\d{4}", name)}
+    return sorted(dated & set(dir(fontsizes)) | {*OWN_VENUES})
 
 
 def use(venue: str = "ijcai2024", formats: Collection[str] = (), font: str = FONT) -> None:

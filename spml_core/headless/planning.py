@@ -41,9 +41,8 @@ class Planned:
         return read_json(self.stamp).get("seconds")
 
     def _made_of(self) -> dict:
-        cells = [
-            (cell.cell_type, cell.metadata.get("tags"), cell.source) for cell in self.notebook.node.cells
-        ]
+        cells = self.notebook.node.cells
+        cells = [(cell.cell_type, cell.metadata.get("tags"), cell.source) for cell in cells]
         names = [self.name, *(promise.name for promise in self.notebook.promises)]
         files = sorted(file for name in names for file in self.folder.glob(f"{name}.*"))
         return {

@@ -72,9 +72,8 @@ def run_notebooks(
 
 def write_galleries(planned: list[Planned]) -> list[Path]:
     """Write the gallery of each folder that holds figures of these notebooks, see `gallery.write`."""
-    return [
-        gallery.write(folder) for folder in dict.fromkeys(one.folder for one in planned) if folder.is_dir()
-    ]
+    folders = dict.fromkeys(one.folder for one in planned)
+    return [gallery.write(folder) for folder in folders if folder.is_dir()]
 
 
 def _execute(planned: list[Planned], jobs: int) -> list[Result]:
@@ -158,11 +157,9 @@ class Execution:
 
     def _broken_promise(self, executed, before: dict[Path, int]) -> str:
         """Return which figure or table was not written or not shown, "" if none."""
-        after = _marks(self.planned.promised)
-        unwritten = [
-            str(file) for file in self.planned.promised if after.get(file) in (None, before.get(file))
-        ]
-        if unwritten:
+        promised = self.planned.promised
+        after = _marks(promised)
+        if unwritten := [str(file) for file in promised if after.get(file) in (None, before.get(file))]:
             return f"promised figure or table not written by this run: {', '.join(unwritten)}"
         cells = [cell for cell in executed.cells if INJECTED not in cell.metadata.get("tags", [])]
         for kind, mime in SHOWN_AS.items():

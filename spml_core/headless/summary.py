@@ -36,14 +36,9 @@ def read(folder: str | Path) -> dict:
             continue
         if notebook.name == BENCHMARK:
             maps = {method: numbers[key] for method in MAPS if (key := f"test mAP, {method}") in numbers}
-            evidence = {claim["claim"]: claim["evidence"] for claim in claims}
-            differences = {
-                name: re.sub(
-                    r"^.*?(?=[+-]\d)", "", evidence[text]
-                )  # "GR - EM +0.8 [0.1, 1.5]" without the names
-                for name, text in DIFFERENCES.items()
-                if text in evidence
-            }
+            # "GR - EM +0.8 [0.1, 1.5]" without the names
+            evidence = {claim["claim"]: re.sub(r"^.*?(?=[+-]\d)", "", claim["evidence"]) for claim in claims}
+            differences = {name: evidence[text] for name, text in DIFFERENCES.items() if text in evidence}
         notebooks[notebook.name] = {
             "headline": list(next(iter(numbers.items()), ())),
             "claims": [{key: claim[key] for key in ("claim", "verdict")} for claim in claims],

@@ -162,9 +162,8 @@ def draw_rows(
         of_image = bars[bars["image"] == image].groupby("method", sort=False)
         for ax, (method, own) in zip(row[1:], of_image, strict=False):
             ax.set_axis_on()
-            for bar, kind in zip(
-                ax.barh(range(len(own)), own["prob"], 0.75, lw=0.6), own["kind"], strict=True
-            ):
+            drawn = ax.barh(range(len(own)), own["prob"], 0.75, lw=0.6)
+            for bar, kind in zip(drawn, own["kind"], strict=True):
                 bar.set(**KINDS[kind])
             wrong = np.flatnonzero(~own["right"])
             ax.plot([1.08] * len(wrong), wrong, "x", color=WRONG, ms=3.5, mew=1.2)

@@ -6,7 +6,7 @@ digits, each in its own cell of a 2x2 grid on a 32x32 canvas, with random size, 
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import hashlib
 from functools import lru_cache
 from typing import Annotated
@@ -74,13 +74,7 @@ def load(
             f"pixels, not {sides}."
         )
     made = _make(seed, tuple(sizes.items()), tuple(counts), paired, tuple(sides))
-    parts = {  # copies, so that one caller's changes do not reach the next
-        name: dataclasses.replace(
-            part, inputs=part.inputs.clone(), full=part.full.copy(), salience=part.salience.copy()
-        )
-        for name, part in made.parts.items()
-    }
-    return dataclasses.replace(made, parts=parts, notes=dict(made.notes))
+    return copy.deepcopy(made)  # one caller's changes do not reach the next
 
 
 @lru_cache(8)  # a notebook asks for the same images for each of its runs

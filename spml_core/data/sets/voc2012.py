@@ -55,11 +55,8 @@ def read(
     base = _base(root)
     lists = base / "ImageSets" / "Main"
     phases = {"train": "train", "val": "test"}
-    require_files(
-        base,
-        [lists / f"{name}{phase}.txt" for phase in phases for name in ("", *(f"{c}_" for c in CLASSES))],
-        EXPECTED,
-    )
+    prefixes = ["", *(f"{name}_" for name in CLASSES)]
+    require_files(base, [lists / f"{prefix}{phase}.txt" for phase in phases for prefix in prefixes], EXPECTED)
     ids, splits, values, faults = [], [], [], []
     for phase, split in phases.items():
         own = sorted(fields[0] for _, fields in table.words_of(lists / f"{phase}.txt"))
