@@ -218,12 +218,8 @@ def f1_family(scores, full, threshold=None, kind: str = "prob", evaluated=None) 
     hits, guesses, truths = correct.sum(), predicted.sum(), positive.sum()
     with np.errstate(invalid="ignore"):  # 0 of 0 is NaN
         micro = {"OP": hits / guesses, "OR": hits / truths, "OF1": 2 * hits / (guesses + truths)}
-        numbers = {
-            "CP": p,
-            "CR": r,
-            "CF1": f1,
-            "CF1_of_means": 2 * p * r / (p + r) if p + r else p + r,
-        } | micro
+        of_means = 2 * p * r / (p + r) if p + r else p + r
+    numbers = {"CP": p, "CR": r, "CF1": f1, "CF1_of_means": of_means} | micro
     return F1Family({name: float(value) for name, value in numbers.items()}, table)
 
 

@@ -55,7 +55,7 @@ def audit(listing: Listing) -> dict:
     """
     bar = {"desc": f"check {listing.name}", "unit": " images", "leave": False, "disable": None}
     seen = thread_map(look_at, listing.paths, **bar)  # reading and decoding release the interpreter's lock
-    files = pd.DataFrame(seen, columns=SEEN).fillna({"problem": "", "says": ""})
+    files = pd.DataFrame([{"problem": "", "says": ""} | each for each in seen], columns=SEEN)
     files["path"], files["split"] = [*map(str, listing.paths)], listing.splits
     report = {"name": listing.name, "classes": len(listing.classes), "wrong": [], "odd": []}
     report["images"] = {split: len(rows) for split, rows in listing.members().items()}
@@ -95,9 +95,7 @@ def _files(report: dict, listing: Listing, files: pd.DataFrame) -> None:
     extra = [str(path) for path in listing.extra]
     good = files[files.problem == ""]
     report |= {"problems": problems, "extra": extra, "sizes": {}}
-    report |= {
-        name: good[kind].value_counts().to_dict() for name, kind in (("modes", "mode"), ("formats", "form"))
-    }
+    report["modes"], report["formats"] = (good[kind].value_counts().to_dict() for kind in ("mode", "form"))
     report |= {name: good.path[good[name].astype(bool)].tolist() for name in ("rotated", "animated")}
     for axis in ("width", "height") if len(good) else ():
         values = good[axis]
@@ -129,9 +127,7 @@ def _duplicates(report: dict, files: pd.DataFrame) -> None:
     for _, alike in good[good.duplicated(look, keep=False)].groupby(look):
         content = alike.digest
         if content.nunique() > 1:
-            content = content.map(
-                {d: _pixels(path) for d, path in zip(alike.digest, alike.path, strict=True)}
-            )
+            content = alike.path.map(_pixels)
         groups += [rows.tolist() for rows in content.groupby(content).groups.values() if len(rows) > 1]
     found = [files.loc[group, ["split", "path"]].values.tolist() for group in sorted(groups)]
     across = [group for group in found if len({split for split, _ in group}) > 1]

@@ -94,9 +94,8 @@ class Listing:
 
     def where(self, row: int) -> str:
         """Return a name of a row by which it can be found in the label files."""
-        return (
-            self.ids[row] if self.lines is None else f"{self.table} line {self.lines[row]} ({self.ids[row]})"
-        )
+        image = self.ids[row]
+        return image if self.lines is None else f"{self.table} line {self.lines[row]} ({image})"
 
     def missing(self) -> list[int]:
         """Return the rows whose file does not exist; lists each folder once instead of testing every file."""

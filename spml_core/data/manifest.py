@@ -174,9 +174,8 @@ def merge(
     row_of, column_of = ({name: n for n, name in enumerate(names)} for names in (ids, classes))
     merged, faults, given = _checked(observed).copy(), [], {}
     for line, fields in rows:
-        image, name, answer = (
-            dict(zip(header, fields, strict=False)).get(key, "").strip() for key in ANSWERS
-        )
+        cells = dict(zip(header, fields, strict=False))
+        image, name, answer = (cells.get(key, "").strip() for key in ANSWERS)
         if answer in ("", "1", "0", "1.0", "0.0"):  # a spreadsheet may write 1.0
             if answer and given.setdefault((image, name), answer[0]) != answer[0]:
                 faults.append((line, f"another row answers {1 - int(answer[0])} for {name!r} in {image}"))

@@ -41,9 +41,8 @@ def width(alphas, values, delta: float) -> float:
     if abs(alphas[centre]) > 1e-9 or np.isnan(values[centre]):
         raise ValueError("the line needs a finite loss at alpha = 0: take an odd number of steps, e.g. 51")
     rise = values - values[centre]
-    return _crossing(alphas[centre:], rise[centre:], delta) + _crossing(
-        -alphas[centre::-1], rise[centre::-1], delta
-    )
+    right = _crossing(alphas[centre:], rise[centre:], delta)
+    return right + _crossing(-alphas[centre::-1], rise[centre::-1], delta)
 
 
 def _crossing(steps: np.ndarray, rise: np.ndarray, delta: float) -> float:

@@ -15,12 +15,12 @@ from numbers import Real
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from spml_core import metrics
 from spml_core.figures.claims import Claim, Interval, mean_sd
 from spml_core.paths import locate
 from spml_core.runs import Experiment, Run, run_all
+from spml_core.words import read_yaml
 
 METRICS = ("mAP", "CP", "CR", "CF1", "OP", "OR", "OF1")
 PUBLISHED = "data/published_ablations.csv"
@@ -275,7 +275,7 @@ def searched(
     """
     chosen = {}
     for file in sorted((locate(runs_dir) / "search").glob("*.best.yaml")):
-        fields = yaml.safe_load(file.read_text(encoding="utf-8"))
+        fields = read_yaml(file)
         same_folder = locate(fields.get("root") or "") == locate(root or "")
         if same_folder and fields.get("dataset") == dataset and fields.get("method") == method:
             chosen[file.name.removesuffix(".best.yaml")] = asdict(Experiment(**fields).resolved())

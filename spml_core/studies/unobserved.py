@@ -167,10 +167,9 @@ def predictive(labels: Labels, threshold: float, min_count: int = 1) -> dict[str
     count = f1_family(labels.probs, labels.full, threshold, evaluated=labels.known).per_class
     refused, negatives = count["evaluated"] - count["predicted"], count["evaluated"] - count["positives"]
     right = refused - (count["positives"] - count["correct"])  # true negatives
+    enough = count["predicted"].sum() >= min_count
     return {
-        "ppv": (count["correct"] / count["predicted"]).mean()
-        if count["predicted"].sum() >= min_count
-        else np.nan,
+        "ppv": (count["correct"] / count["predicted"]).mean() if enough else np.nan,
         "npv": (right / refused).mean(),
         "recall": count["correct"].sum() / count["positives"].sum(),
         "guess": negatives.sum() / labels.known.sum(),
