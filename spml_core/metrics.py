@@ -1,7 +1,5 @@
 """Mean average precision and the F1 family, each with its definition, with undefined values reported."""
 
-from __future__ import annotations
-
 import hashlib
 import warnings
 from dataclasses import dataclass

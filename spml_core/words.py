@@ -1,7 +1,5 @@
 """Text for reading and writing: numbers with nouns, suggestions for misspelt names, and YAML."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Sequence

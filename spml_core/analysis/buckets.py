@@ -1,7 +1,5 @@
 """Share of positives by predicted probability, among missing labels (GR Fig. 5) or among all labels (reliability)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which labels occur together: what a method without class interactions cannot use (GR's third limitation)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from scipy import stats

@@ -1,7 +1,5 @@
 """How far the scores of positives lie from those of negatives: distances and densities."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np

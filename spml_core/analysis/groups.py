@@ -1,7 +1,5 @@
 """Mean scores of labels grouped by what is observed and by the truth."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from scipy.special import expit, log_expit

@@ -1,7 +1,5 @@
 """Whether a method finds the missing positives, and whether its pseudo-labels are right."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

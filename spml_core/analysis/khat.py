@@ -1,7 +1,5 @@
 """GR's pseudo-label k(p): its published forms, fits to the truth of the missing labels, and a test of its slope."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

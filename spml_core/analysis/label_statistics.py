@@ -1,7 +1,5 @@
 """Statistics of label matrices, as pure functions on arrays, for the tables and figures about data sets."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

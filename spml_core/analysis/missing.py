@@ -1,7 +1,5 @@
 """The missing labels of a data set, with their truth, in blocks for bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

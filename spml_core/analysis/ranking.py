@@ -1,7 +1,5 @@
 """Whether one method is better than another, or the difference is noise."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

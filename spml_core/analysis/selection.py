@@ -4,8 +4,6 @@ Each rule of `RULES` is a function of logits (N, C) and observed labels (N, C) i
 1; higher is better. Only the observed positives are used as labels. No rule takes `full`, so none can read it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.stats import rankdata
 

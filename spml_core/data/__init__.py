@@ -3,8 +3,6 @@
 Importing this package or its `labels` needs only torch and numpy; everything else is imported where it is used.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from importlib import import_module

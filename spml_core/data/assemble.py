@@ -1,7 +1,5 @@
 """Turn a `Listing` into a `Dataset`: check its files, and add pixels or features to its rows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

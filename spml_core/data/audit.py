@@ -1,7 +1,5 @@
 """Report everything odd about a data set's files and labels, before anything is trained on them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Folds of a data set, for out-of-fold predictions of its training images: `load(..., fold=[0, 5])`."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 

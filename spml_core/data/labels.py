@@ -3,8 +3,6 @@
 Convention everywhere in the project: 1 = confirmed positive, 0 = unobserved, -1 = verified negative.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from hashlib import sha256

@@ -4,8 +4,6 @@ A manifest has the columns `image,split,positive,negative` and one row per image
 joined by ";". It stores the labels themselves, not how to draw them: what it lists is what training observed.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

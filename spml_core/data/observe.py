@@ -1,7 +1,5 @@
 """Check an experiment's choice of observed labels, `Experiment.observe`, and draw them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 The columns are `image` and the classes; scores are finite and >= 0, such as the probabilities of a trained model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A list of runs that can be sorted, filtered and walked through with the arrow keys; the base of panels of runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import json

@@ -1,7 +1,5 @@
 """Compute, draw and describe the curve of a loss over one label."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A control for each hyperparameter of a method, as its class describes them."""
 
-from __future__ import annotations
-
 import ipywidgets as widgets
 
 from spml_core import methods

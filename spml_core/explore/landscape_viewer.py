@@ -1,7 +1,5 @@
 """The landscape viewer: two stored surfaces of the loss on one scale, rotated, and sliced along a line."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path

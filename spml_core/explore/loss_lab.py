@@ -1,7 +1,5 @@
 """The loss lab: how a loss acts on a missing and on an observed label, as a function of its hyperparameters."""
 
-from __future__ import annotations
-
 import html
 import textwrap
 import threading

@@ -13,8 +13,6 @@ class Mine(Panel):
         self.line.set_ydata(x**self.power.value)
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import io

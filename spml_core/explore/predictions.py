@@ -1,7 +1,5 @@
 """Predictions: images with their annotated, true and predicted labels, a page at a time."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The run browser: what a run's scores say about its missing labels, by epoch and class, beside another run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Train in a separate process: the panel stays responsive, and cancelling stops the training immediately."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing import get_context

@@ -10,8 +10,6 @@ In a notebook:
     save_headline("07-distinguishability", numbers, figures_dir, claims=[Claim(...)])
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable

@@ -1,7 +1,5 @@
 """Tables that go into a paper as they are: CSV, LaTeX with booktabs, and captions."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Random directions in weight space whose steps are comparable between models."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

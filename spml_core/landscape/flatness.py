@@ -3,8 +3,6 @@
 All are exact for a quadratic loss whose minimum is the centre, except for the estimated trace of a large Hessian.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

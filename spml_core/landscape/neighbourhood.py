@@ -1,7 +1,5 @@
 """Landscapes and curvature around a run, computed once and stored in files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Run many experiments on any executor: yield results as they come, and keep failures until the others are finished."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Export a run's network as one file for other programs: ONNX, or a program of `torch.export`."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path

@@ -3,8 +3,6 @@
 A tracker is imported only if it is asked for. Logging changes no result, so it is not part of a run's key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Predict image files with a run's network, into a table in memory or a CSV file of any length."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

@@ -7,8 +7,6 @@ learning rate of the same tables; this module holds the rest: network, images, o
 rule that chooses the epoch.
 """
 
-from __future__ import annotations
-
 import copy
 
 from spml_core import words

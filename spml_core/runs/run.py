@@ -8,8 +8,6 @@ directory, whose name ends in a key of everything that determines the result. It
 complete; until then, checkpoints are in `partial/<name>`. The traceback of a failed run is in `failed/<name>.txt`.
 """
 
-from __future__ import annotations
-
 import copy
 import errno
 import shutil

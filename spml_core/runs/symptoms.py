@@ -1,7 +1,5 @@
 """Signs that a finished training learned nothing: `Run.summary["warnings"]`, lines of `spml train`."""
 
-from __future__ import annotations
-
 from spml_core.words import count
 
 FEW = 100  # batches; with fewer, a network may well have learned nothing yet

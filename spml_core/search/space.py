@@ -10,8 +10,6 @@ For example:
     trials: 40
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json

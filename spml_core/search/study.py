@@ -10,8 +10,6 @@ result is read once, at the end, for the chosen configuration. The study is stor
 that many machines share. Starting an interrupted search again resumes it.
 """
 
-from __future__ import annotations
-
 import copy
 import statistics
 import sys

@@ -6,8 +6,6 @@ printed = comparison.published("GR Table 2")           # one row per method, one
 comparison.report({"": comparison.beside(comparison.cells(numbers[["mAP"]]), printed)})
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Measures of runs after every epoch, in one table, and their curves over the seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
 import pandas as pd

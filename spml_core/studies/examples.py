@@ -1,7 +1,5 @@
 """Example images with what models predict for them (EM Fig. 11; Hill Fig. 6, 9): which to show, how to draw them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

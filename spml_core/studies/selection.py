@@ -5,8 +5,6 @@ that is, all epochs of all runs of a seed; its choice is judged by its true mAP 
 this lies below the choice by the true mAP of the first half. It may be negative: clean labels are noisy as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ labels = out_of_fold(run)                  # Labels of the training images, with
 ranked(labels)                             # one row per suggestion, the most urgent first
 """
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from pathlib import Path
 

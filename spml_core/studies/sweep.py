@@ -5,8 +5,6 @@ found = sweep(settings, seeds=[0, 1, 2], runs_dir="runs", dataset="digits", epoc
 scores(found)      # one row per setting, one column per seed: test mAP in percent
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping

@@ -5,8 +5,6 @@ group. Everything here is about validation images; for a run with `data={"val_is
 images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 

@@ -1,7 +1,5 @@
 """Small random changes of a batch that keep its labels true."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample

@@ -1,7 +1,5 @@
 """Checkpoints of a training in progress: complete or absent, the last two kept, and nothing in them can run code."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

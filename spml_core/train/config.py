@@ -1,7 +1,5 @@
 """`Training`: the settings of the optimisation, checked before any work."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Literal, get_type_hints

@@ -1,7 +1,5 @@
 """Device and precision of a training; settings of the whole process are restored afterwards."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager, nullcontext
 
 import torch

@@ -12,8 +12,6 @@ last batch does not divide evenly, a few images count twice in them. Random flip
 process.
 """
 
-from __future__ import annotations
-
 import os
 
 import torch

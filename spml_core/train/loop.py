@@ -1,7 +1,5 @@
 """`fit`: the training loop, on lightning-fabric. Loss in float32, one read of the device per epoch, exact resume."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Optimizers: parameter groups, learning-rate schedule, gradient scaling, running average."""
 
-from __future__ import annotations
-
 import warnings
 
 import torch

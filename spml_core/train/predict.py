@@ -1,7 +1,5 @@
 """Compute the logits of a whole split, or of any image files, in evaluation mode."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from multiprocessing.pool import ThreadPool

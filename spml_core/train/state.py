@@ -1,7 +1,5 @@
 """`Trainer`: a training in progress, with a short method for each step of `train.fit`, and its checkpoints."""
 
-from __future__ import annotations
-
 import copy
 import time
 import warnings

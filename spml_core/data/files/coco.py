@@ -1,7 +1,5 @@
 """Read annotation files in COCO's format: JSON with images, annotations and categories."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

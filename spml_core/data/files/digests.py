@@ -1,7 +1,5 @@
 """SHA-256 of files, kept on disk so that a large data set is read once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

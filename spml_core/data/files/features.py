@@ -1,7 +1,5 @@
 """Frozen features: each image passes through a pretrained backbone once, and the result is kept on disk."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

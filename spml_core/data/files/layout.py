@@ -1,7 +1,5 @@
 """Check that the folder of a data set exists and what is in it, before anything in it is read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Load a data set's photographs for people to look at, even where models see features or squares."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

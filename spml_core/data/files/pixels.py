@@ -3,8 +3,6 @@
 `spml data prepare` makes the file, `assemble` finds it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -6,8 +6,6 @@ it the SHA-256 of each row's image. Since rows may not fit into memory, they are
 resumes, and the file gets its name when it is complete.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

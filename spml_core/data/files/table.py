@@ -3,8 +3,6 @@
 Rows are read by `csv`, since pandas reports neither the line of a row nor a row with too few fields.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """`coco2014`: MS-COCO 2014 as 80-class multi-label data (Lin et al., ECCV 2014)."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """`cub200`: the 312 binary attributes of CUB-200-2011 birds (Wah et al., 2011)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

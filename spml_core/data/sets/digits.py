@@ -4,8 +4,6 @@ The 1,797 8x8 scans that ship with scikit-learn (UCI optical recognition of hand
 digits, each in its own cell of a 2x2 grid on a 32x32 canvas, with random size, place and noise.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from functools import lru_cache

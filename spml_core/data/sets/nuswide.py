@@ -1,7 +1,5 @@
 """`nuswide`: NUS-WIDE, 81 concepts on Flickr photographs (Chua et al., CIVR 2009), in its various forms."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`openimages`: image-level labels of Open Images (Kuznetsova et al., IJCV 2020), verified by people."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`voc2012`: PASCAL VOC 2012 classification, 20 classes (Everingham et al., 2012)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 
