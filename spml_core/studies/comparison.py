@@ -6,7 +6,7 @@ printed = comparison.published("GR Table 2")           # one row per method, one
 comparison.report({"": comparison.beside(comparison.cells(numbers[["mAP"]]), printed)})
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from spml_core.methods import Method, get
 from spml_core.methods import names as registered
 from spml_core.methods.display import look_order
 from spml_core.runs import Run
-from spml_core.studies.sweep import over_seeds, pairs, printed_rows
+from spml_core.studies.sweep import by_setting_and_seed, over_seeds, pairs, printed_rows
 
 PUBLISHED = "data/published_results.csv"
 # Rows of "GR Table 2" whose names differ from ours: its SPLC is Focal margin + SPLC; on VOC and COCO the cells of its
@@ -60,9 +60,8 @@ def cells(numbers: pd.DataFrame) -> pd.DataFrame:
     Args:
         numbers: from `measured` or `class_ap`.
     """
-    return pd.DataFrame(
-        {name: over_seeds(values.unstack("seed", sort=False)) for name, values in numbers.items()}
-    )
+    by_seed = {name: values.unstack("seed", sort=False) for name, values in numbers.items()}
+    return pd.DataFrame({name: over_seeds(values) for name, values in by_seed.items()})
 
 
 def published(source: str, columns: str = "dataset", value: str = "text", **where) -> pd.DataFrame:
@@ -188,13 +187,12 @@ def ranks(ours: pd.DataFrame, printed: pd.Series) -> pd.DataFrame:
 
 def labels_left(found: Mapping[tuple, Iterable[Run]]) -> pd.Series:
     """Return the percent of the training images' positives that are observed, by the first part of a setting's name."""
-    shares: dict[Hashable, list[float]] = {}
-    for (first, *_), runs in found.items():
-        for run in runs:
-            labels = run.labels("train")
-            share = 100 * (labels.observed == 1).sum() / (labels.full == 1).sum()
-            shares.setdefault(first, []).append(float(share))
-    return pd.Series({first: np.mean(values) for first, values in shares.items()})
+
+    def share(run: Run) -> dict[str, float]:
+        labels = run.labels("train")
+        return {"left": 100 * (labels.observed == 1).sum() / (labels.full == 1).sum()}
+
+    return by_setting_and_seed(found, share)["left"].groupby(level=0, sort=False).mean()
 
 
 def paired_differences(table: pd.DataFrame, first: str, others: Iterable[str]) -> pd.DataFrame:

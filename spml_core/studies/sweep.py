@@ -7,7 +7,7 @@ scores(found)      # one row per setting, one column per seed: test mAP in perce
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict
 from numbers import Real
 from pathlib import Path
@@ -70,7 +70,7 @@ def measured(found: Mapping[Hashable, Iterable[Run]], names: Iterable[str] = MET
         names: "mAP", one of the F1 family, or "val mAP", which is always that of validation.
     """
     names = list(names)
-    return _by_setting_and_seed(found, lambda run: _measures(run, names))
+    return by_setting_and_seed(found, lambda run: _measures(run, names))
 
 
 def _measures(run: Run, names: list[str]) -> dict[str, float]:
@@ -99,7 +99,7 @@ def class_ap(found: Mapping[Hashable, Iterable[Run]]) -> pd.DataFrame:
         values = metrics.average_precision(labels.logits, labels.full, labels.known).per_class
         return dict(zip(run.classes, 100 * values, strict=True))
 
-    return _by_setting_and_seed(found, measure)
+    return by_setting_and_seed(found, measure)
 
 
 def class_gains(found: Mapping[str, Iterable[Run]], baseline: str) -> pd.DataFrame:
@@ -114,7 +114,8 @@ def class_gains(found: Mapping[str, Iterable[Run]], baseline: str) -> pd.DataFra
     return table.assign(gain=table["ap"] - table["baseline"]).reset_index()
 
 
-def _by_setting_and_seed(found: Mapping[Hashable, Iterable[Run]], measure) -> pd.DataFrame:
+def by_setting_and_seed(found: Mapping[Hashable, Iterable[Run]], measure: Callable) -> pd.DataFrame:
+    """Return one row per setting and seed: the mapping `measure(run)`. A setting that is a tuple has several levels."""
     rows = {}
     for name, runs in found.items():
         for run in runs:
