@@ -69,8 +69,7 @@ def suggest(run, root, folds, missing, doubtful, output, runs_dir, jobs, force):
     seen = dict(zip(distinct, pictures(distinct, config["dataset"], THUMBNAIL, **options), strict=True))
     shown = [seen[image] for image in named["image"]]
     written = page.write(file, named, others, shown, found.path.name, shlex.join(merge))
-    counts = ", ".join(
-        count(int((table["kind"] == kind).sum()), f"{kind} label") for kind in suggestions.KINDS
-    )
+    number = table["kind"].value_counts()
+    counts = ", ".join(count(number.get(kind, 0), f"{kind} label") for kind in suggestions.KINDS)
     click.echo(f"{counts} suggested, of {count(len(images), 'training image')}\n{file}\n{written}")
     click.echo(f"To add the answers: {shlex.join(merge)}")

@@ -91,7 +91,7 @@ def _files(report: dict, listing: Listing, files: pd.DataFrame) -> None:
     said = files.path + (": " + files.says).where(files.says != "", "")
     problems = {kind: said[files.problem == kind].tolist() for kind in PROBLEMS}
     extra = [str(path) for path in listing.extra]
-    good = files[files.problem == ""]
+    good, odd = files[files.problem == ""], report["odd"]
     report |= {"problems": problems, "extra": extra, "sizes": {}}
     report["modes"], report["formats"] = (good[kind].value_counts().to_dict() for kind in ("mode", "form"))
     report |= {name: good.path[good[name].astype(bool)].tolist() for name in ("rotated", "animated")}
@@ -103,15 +103,13 @@ def _files(report: dict, listing: Listing, files: pd.DataFrame) -> None:
     named = {_stem(path) for path in problems["missing"]}
     if like := [path for path in extra if _stem(path) in named]:
         counted = words.count(len(like), "extra file")
-        report["odd"].append(
+        odd.append(
             f"{counted} named like a missing one except for folder, case, blanks, accents or suffix, such as {like[0]}"
         )
     if extra:
-        report["odd"].append(f"{words.count(len(extra), 'image file')} in the folders but in no row")
+        odd.append(f"{words.count(len(extra), 'image file')} in the folders but in no row")
     if left := listing.notes.get("missing_images", {}).get("count"):
-        report["odd"].append(
-            f"{words.count(left, 'row')} left out because the file is missing (allow_missing)"
-        )
+        odd.append(f"{words.count(left, 'row')} left out because the file is missing (allow_missing)")
 
 
 def _stem(path: str) -> str:
@@ -132,9 +130,8 @@ def _duplicates(report: dict, files: pd.DataFrame) -> None:
     report |= {"duplicates": found, "across_splits": across}
     if groups:
         copies = sum(map(len, groups))
-        report["odd"].append(
-            f"{copies:,} images are copies of each other, in {words.count(len(groups), 'group')}"
-        )
+        said = f"{copies:,} images are copies of each other, in {words.count(len(groups), 'group')}"
+        report["odd"].append(said)
     if across:
         held_out = sum(split in ("val", "test") for group in across for split, _ in group)
         of = int(files.split.isin(("val", "test")).sum())

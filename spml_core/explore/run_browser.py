@@ -120,9 +120,8 @@ class RunBrowser(RunPanel):
                 labels = self.of_class(run, run.labels("val", epoch))
                 shares = analysis.histogram(unobserved.missing_scores(labels), NUM_BINS)
                 unobserved.draw_histogram(scores, shares, **bars)
-                bins = analysis.bucket_false_negatives(
-                    labels.probs, **unobserved.truth(labels), num_bins=NUM_BINS
-                )
+                truth = unobserved.truth(labels)
+                bins = analysis.bucket_false_negatives(labels.probs, **truth, num_bins=NUM_BINS)
                 unobserved.draw_buckets(buckets, bins, MIN_COUNT, color=color, **dots)
                 if run.config["method"] == "gr":
                     buckets.plot(P, k_hat(run, epoch), "--", color=color, lw=1)
@@ -130,9 +129,8 @@ class RunBrowser(RunPanel):
                 for rate, line in RATES.items():
                     rates.plot(one[rate], line, color=color, **curve)
                     rates.plot(epoch, one[rate][epoch], **now)
-                rows.append(
-                    [name, str(epoch), *_cells(one.loc[epoch]), f"{run.history['val_map'][epoch]:.1f}"]
-                )
+                val_map = run.history["val_map"][epoch]
+                rows.append([name, str(epoch), *_cells(one.loc[epoch]), f"{val_map:.1f}"])
         where = f"class {self.class_name.value}" if self.class_name.value else "all classes"
         note = f"Unobserved labels of {where}; labels with p > {threshold:.2f} count as found. "
         self.readout.value = table(f"{note}Buckets with few labels are faded.", COLUMNS.items(), rows)

@@ -158,10 +158,8 @@ def _columns(classes: list[str], top: int | None, threshold) -> tuple[list[str],
             for own, chosen in zip(probs, order, strict=True):
                 yield [field for c in chosen for field in (names[c], f"{own[c]:.6g}")]
 
-        return [
-            "image",
-            *(f"{what}_{k}" for k in range(1, top + 1) for what in ("label", "probability")),
-        ], highest
+        columns = [f"{what}_{k}" for k in range(1, top + 1) for what in ("label", "probability")]
+        return ["image", *columns], highest
     if threshold is not None:
         if not ((np.asarray(threshold) >= 0) & (np.asarray(threshold) <= 1)).all():
             raise ValueError(f"a threshold on probabilities is in [0, 1], not {threshold}")

@@ -75,9 +75,8 @@ def _choices(states: list, following: list, rows: np.ndarray, own: bool) -> dict
         others = [labels.logits[rows] for _, _, labels in following]
         scores["agreement"] = [_correlation(z, other) for z, other in zip(logits, others, strict=True)]
     if own:
-        scores["own_loss"] = [
-            -_own_loss(run, epoch, z, observed) for (run, epoch, _), z in zip(states, logits, strict=True)
-        ]
+        pairs = zip(states, logits, strict=True)
+        scores["own_loss"] = [-_own_loss(run, epoch, z, observed) for (run, epoch, _), z in pairs]
     last = last_epoch(states[0][0]) - 1
     return {"last": last} | {name: int(np.nanargmax(values)) for name, values in scores.items()}
 
@@ -118,14 +117,12 @@ def threshold_scores(runs: Iterable[Run], split: str) -> pd.DataFrame:
         val, scored = run.labels("val"), run.labels(split)
         counted = float((val.full[val.known] == 1).sum() / (val.observed == 1).sum())
         estimated = analysis.expected_positives(val.logits, val.observed)
+        clean = metrics.fit_thresholds(val.logits, val.full, "logit", evaluated=val.known)
         ways = {
             "0.5": (0.0, np.nan),
             "prior": (analysis.prior_thresholds(val.logits, val.observed, counted), counted),
             "estimated prior": (analysis.prior_thresholds(val.logits, val.observed), estimated),
-            "clean F1": (
-                metrics.fit_thresholds(val.logits, val.full, "logit", evaluated=val.known).values,
-                np.nan,
-            ),
+            "clean F1": (clean.values, np.nan),
         }
         for way, (threshold, expected) in ways.items():
             found = metrics.f1_family(scored.logits, scored.full, threshold, "logit", scored.known).numbers

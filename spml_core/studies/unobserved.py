@@ -34,9 +34,8 @@ def unannotated(labels: Labels) -> Labels:
 def pooled(several: Iterable[Labels]) -> Labels:
     """Return the labels of several runs, e.g. one per seed, concatenated."""
     several = list(several)
-    return Labels(
-        *(np.concatenate([getattr(each, field.name) for each in several]) for field in fields(Labels))
-    )
+    arrays = ([getattr(each, field.name) for each in several] for field in fields(Labels))
+    return Labels(*map(np.concatenate, arrays))
 
 
 def missing_scores(labels: Labels, names: tuple[str, str] = GROUPS) -> dict[str, np.ndarray]:

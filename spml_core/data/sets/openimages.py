@@ -123,9 +123,8 @@ def read(
         extra=find_extra([root / FOLDERS[n] for n in read], paths),
     )
     if len(clashes) and conflicts == "error":
-        named = [
-            f"{image}: {display.get(c, c)}" for image, c in zip(clashes.image, clashes.label, strict=True)
-        ]
+        pairs = zip(clashes.image, clashes.label, strict=True)
+        named = [f"{image}: {display.get(c, c)}" for image, c in pairs]
         listing.problems.append(
             f"{words.count(len(clashes), 'label')} verified both as present and as absent:{table.bullets(named)}\n"
             "conflicts='unknown' treats them as unknown (spml train: -d conflicts unknown)."
@@ -156,9 +155,8 @@ def _descriptions(file: Path) -> dict[str, str]:
 def _choose(display: dict[str, str], classes: Sequence[str]) -> set[str]:
     """Return the label names of the requested classes, which may be given by either name."""
     meant = {name: [label for label, shown in display.items() if name in (label, shown)] for name in classes}
-    if strange := [
-        f"{k!r} is the name of {len(labels)} classes" for k, labels in meant.items() if len(labels) != 1
-    ]:
+    strange = [f"{k!r} is the name of {len(own)} classes" for k, own in meant.items() if len(own) != 1]
+    if strange:
         raise DataError(
             f"{len(strange)} of the requested classes do not name one class:{table.bullets(strange)}"
         )
@@ -188,6 +186,5 @@ def _shown(labels: Sequence[str], display: dict[str, str]) -> tuple[str, ...]:
     """Return display names, with the label name added where several classes share one."""
     names = [display.get(label, label) for label in labels]
     times = Counter(names)
-    return tuple(
-        name if times[name] == 1 else f"{name} ({label})" for name, label in zip(names, labels, strict=True)
-    )
+    pairs = zip(names, labels, strict=True)
+    return tuple(name if times[name] == 1 else f"{name} ({label})" for name, label in pairs)

@@ -104,12 +104,11 @@ def _column(file: Path, ids: list[str], faults: list[str]) -> np.ndarray:
     """Return the values of one class in the order of `ids`; errors are added to `faults`."""
     found: dict[str, int] = {}
     for number, fields in table.words_of(file):
+        place = f"{file.name}, line {number}"
         if len(fields) != 2 or fields[1] not in ("1", "0", "-1"):
-            faults.append(
-                f"{file.name}, line {number}: {' '.join(fields)!r} is not an image id and 1, 0 or -1"
-            )
+            faults.append(f"{place}: {' '.join(fields)!r} is not an image id and 1, 0 or -1")
         elif fields[0] in found:
-            faults.append(f"{file.name}, line {number}: image {fields[0]} is listed twice")
+            faults.append(f"{place}: image {fields[0]} is listed twice")
         else:
             found[fields[0]] = int(fields[1])
     listed = file.name.rpartition("_")[2]
