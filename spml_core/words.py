@@ -58,11 +58,11 @@ def did_you_mean(name: str, known: Iterable[str], number: int = 3, cutoff: float
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-def check_name(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise ValueError for an unknown name: `unknown method 'grr': did you mean 'gr'? Known: an, em, ...`."""
+def check_name(what: str, name: str, known: Iterable[str], kind: type[ValueError] = ValueError) -> None:
+    """Raise an error for an unknown name: `unknown method 'grr': did you mean 'gr'? Known: an, em, ...`."""
     if name not in (known := list(known)):
         hint = did_you_mean(str(name), known)
-        raise ValueError(f"unknown {what} {name!r}: {hint}{' ' * bool(hint)}Known: {', '.join(known)}.")
+        raise kind(f"unknown {what} {name!r}: {hint}{' ' * bool(hint)}Known: {', '.join(known)}.")
 
 
 def _plain(name: str) -> str:

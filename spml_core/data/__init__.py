@@ -112,9 +112,7 @@ def check_options(name: str, options, function: str = "load") -> None:
 
 def _module(name: str):
     """Return the module of a data set, or raise `OptionError` with the nearest names if there is none."""
-    if name not in DATASETS:
-        hint = words.did_you_mean(name, DATASETS) or "there is no such name."
-        raise OptionError(f"unknown data set {name!r}: {hint} Known: {', '.join(DATASETS)}.")
+    words.check_name("data set", name, DATASETS, OptionError)
     with extra("notebooks"):
         return import_module(f"spml_core.data.sets.{name}")
 
