@@ -239,9 +239,8 @@ def fit_thresholds(val_scores, val_full, kind: str = "prob", evaluated=None) -> 
         if not truth.any():
             neutral.append(c)
             continue
-        levels, rank = np.unique(
-            -column, return_inverse=True
-        )  # ties share a level, the highest score is the first
+        # Ties share a level, the highest score is the first.
+        levels, rank = np.unique(-column, return_inverse=True)
         predicted, hits = np.bincount(rank).cumsum(), np.bincount(rank, truth).cumsum()
         best = np.argmax(2 * hits / (predicted + truth.sum()))
         lowest = 0.0 if kind == "prob" else -levels[-1] - 1  # below all scores

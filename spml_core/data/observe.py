@@ -59,9 +59,8 @@ def _biased(observe: Mapping) -> dict:
         plain["weights"] = weights
     elif weights is not None:
         plain["weights"] = numbers = np.array(weights, float).reshape(-1).tolist()
-    labels.biased(
-        np.zeros((0, len(numbers))), numbers, num_pos, temperature=temperature
-    )  # raises if one is invalid
+    # Raises if one is invalid.
+    labels.biased(np.zeros((0, len(numbers))), numbers, num_pos, temperature=temperature)
     if annotators is not None:
         try:
             plain["annotators"] = NAMES.validate_python(annotators)

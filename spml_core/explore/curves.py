@@ -12,10 +12,8 @@ from spml_core.methods import Method, Step
 
 NUM_CLASSES, NUM_EPOCHS = 10, 10  # those of digits
 
-GRIDS = {
-    "p": logit(np.linspace(0.0025, 0.9975, 399)),
-    "z": np.linspace(-10, 10, 401),
-}  # equidistant on the axis
+# Equidistant on the axis.
+GRIDS = {"p": logit(np.linspace(0.0025, 0.9975, 399)), "z": np.linspace(-10, 10, 401)}
 AXES = {"p": ("predicted probability $p$", (0, 1)), "z": ("logit $z$", (-10, 10))}
 KINDS = {"missing": ("-", "missing label"), "observed": (":", "observed positive")}
 HELD = {"linewidth": 2.5, "alpha": 0.35}

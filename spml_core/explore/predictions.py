@@ -47,9 +47,8 @@ def matching(labels: Labels, show: str, order: str, threshold: float) -> np.ndar
     if order == "row":
         return chosen
     scores = labels.probs if order == "missing_low" else -labels.probs
-    keys = np.where(labels.missing_positive, scores, np.inf).min(
-        1
-    )  # an image without a false negative comes last
+    # An image without a false negative comes last.
+    keys = np.where(labels.missing_positive, scores, np.inf).min(1)
     return chosen[np.argsort(keys[chosen], kind="stable")]
 
 
