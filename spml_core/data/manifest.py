@@ -207,16 +207,14 @@ def identify(path: str | Path) -> str:
     path = locate(path)
     if is_manifest(path):
         return digest(path)
-    first = table.content_of(path).split(b"\n", 1)[0]
-    if first.startswith(b"\x93NUMPY") or path.suffix == ".npy":
+    header = _header(path)
+    if "NUMPY" in header[:8] or path.suffix == ".npy":
         raise DataError(
             f"{path} is a matrix, not a manifest. Convert it: spml data labels NAME --import {path.name} "
             "--output labels.csv (--images FILE for the names of its rows, --convention NAME for what its -1 means); "
             "then pass labels.csv."
         )
-    raise DataError(
-        f"{path} begins with {first.decode('utf-8-sig', errors='replace').strip()[:60]!r}. {FORM}"
-    )
+    raise DataError(f"{path} begins with {header[:60]!r}. {FORM}")
 
 
 def is_manifest(path: str | Path) -> bool:
@@ -225,8 +223,12 @@ def is_manifest(path: str | Path) -> bool:
     Raises:
         DataError: no such file.
     """
+    return _header(path) == ",".join(COLUMNS)
+
+
+def _header(path: str | Path) -> str:
     first = table.content_of(locate(path)).split(b"\n", 1)[0]
-    return first.decode("utf-8-sig", errors="replace").strip() == ",".join(COLUMNS)
+    return first.decode("utf-8-sig", errors="replace").strip()
 
 
 def digest(path: str | Path) -> str:
