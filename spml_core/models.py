@@ -113,9 +113,8 @@ class Latent(nn.Module):
     def __init__(self, linear: nn.Linear, num_classes: int, width: int = 256, size: int = 64):
         super().__init__()
         self.shape = (2, num_classes, size)
-        self.encoder = nn.Sequential(
-            nn.Linear(linear.in_features, width), nn.ReLU(), nn.Linear(width, 2 * num_classes * size)
-        )
+        hidden = nn.Linear(linear.in_features, width)
+        self.encoder = nn.Sequential(hidden, nn.ReLU(), nn.Linear(width, 2 * num_classes * size))
         self.weight = nn.Parameter(torch.randn(num_classes, size) / size**0.5)
         self.bias = nn.Parameter(torch.zeros(num_classes))
         self._divergence = None

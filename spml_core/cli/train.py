@@ -216,10 +216,8 @@ def _explained(experiment, layers: dict[str, dict], paper: str | None) -> str:
 def _data(run) -> str:
     """Return a line about the training data, and another if they differ from the published data set."""
     noted = run.summary["data"]
-    parts = [
-        ", ".join(f"{number:,} {split}" for split, number in noted["sizes"].items()) + " images",
-        count(len(run.classes), "class"),
-    ]
+    sizes = ", ".join(f"{number:,} {split}" for split, number in noted["sizes"].items())
+    parts = [f"{sizes} images", count(len(run.classes), "class")]
     if without := sum(noted.get("images_without_label", {}).values()):
         parts.append(f"{count(without, 'image')} without a label ({noted['unlabeled']})")
     if dropped := noted.get("classes_dropped"):

@@ -161,12 +161,8 @@ class LandscapeViewer(Panel):
             (curve,) = self.slice.plot([], [], color=color, ls=line, label=label)
             self._traces.append(trace)
             self._curves.append(curve)
-        self.slice.set(
-            xlim=(-self.reach, self.reach),
-            ylim=(0, 0.001),
-            xlabel="step along the slice",
-            ylabel="rise of the loss",
-        )
+        self.slice.set(xlim=(-self.reach, self.reach), ylim=(0, 0.001))
+        self.slice.set(xlabel="step along the slice", ylabel="rise of the loss")
         self.slice.legend(ncols=2, **LEGEND)
         self.moves(*self._traces, *self._curves)
         self.lay_out_anew()

@@ -20,6 +20,7 @@ from spml_core.methods import Step
 from spml_core.runs.experiment import Experiment
 from spml_core.runs.record import Run
 
+BATCHWISE = "Computed for a batch with one observed positive per image and p spread evenly over the axis."
 READOUT = {"label": "", "loss": "loss L", "gradient": "gradient ∂L/∂z"}
 
 
@@ -170,15 +171,12 @@ class LossLab(Panel):
         ]
         pull = point["missing_gradient"]
         fate = "lowers" if pull > 0 else "raises" if pull < 0 else "does not change"
-        note = (
-            f"At p = {point['p']:.3f}, z = {point['z']:.4f}: a training step {fate} p of this missing label."
-        )
+        place = f"At p = {point['p']:.3f}, z = {point['z']:.4f}"
+        note = f"{place}: a training step {fate} p of this missing label."
         self.readout.value = table(note, READOUT.items(), rows)
         notes = [] if self._kept is None else [f"Held (pale): {self._kept}. Current: {self.setting}."]
         if methods.get(self.method.value).batchwise:
-            notes.append(
-                "Computed for a batch with one observed positive per image and p spread evenly over the axis."
-            )
+            notes.append(BATCHWISE)
         self.note.value = f"<small>{'<br>'.join(map(html.escape, notes))}</small>"
 
     # --- what the controls do ---

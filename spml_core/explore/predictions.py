@@ -179,9 +179,8 @@ class Predictions(RunPanel):
         note = f"{len(self.rows):,} of {len(first.full):,} validation images"
         if "val_is_train" in self.run.value.config["data"]:
             note += " (which are the training images)"
-        self.readout.value = table(
-            f"{note}. A cross marks predictions on the wrong side of the dotted line.", heads, body
-        )
+        note += ". A cross marks predictions on the wrong side of the dotted line."
+        self.readout.value = table(note, heads, body)
 
 
 def _short(name: str, width: int = 24) -> str:

@@ -50,9 +50,8 @@ def write(folder: str | Path) -> Path:
 
 def render(template: str, **content) -> str:
     """Return the page of a template of this folder, `<template>.html.jinja`, with this content."""
-    looks = Environment(
-        loader=PackageLoader("spml_core", "headless"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    options = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    looks = Environment(loader=PackageLoader("spml_core", "headless"), **options)
     looks.filters["count"] = count
     looks.filters["text"] = lambda value: value if isinstance(value, str) else json.dumps(value)
     return looks.get_template(f"{template}.html.jinja").render(content)

@@ -17,6 +17,9 @@ DIFFERENCES = {  # columns, and the claims there whose evidence is shown below t
     "GR − WAN": "GR is above WAN",
     "GR − AN": "GR is above AN",
 }
+COMPARED = (
+    "Test mAP (mean over the seeds), and paired differences in points with 95 % intervals (notebook 03):"
+)
 
 
 def read(folder: str | Path) -> dict:
@@ -75,10 +78,7 @@ def markdown(found: Sequence[dict]) -> str:
         for one in compared:
             maps = (f"{one['maps'][method]:.1f}" if method in one["maps"] else "" for method in MAPS)
             rows += [(one["dataset"], *maps, *(one["differences"].get(name, "") for name in DIFFERENCES))]
-        parts += [
-            "Test mAP (mean over the seeds), and paired differences in points with 95 % intervals (notebook 03):"
-        ]
-        parts += [_table(rows)]
+        parts += [COMPARED, _table(rows)]
     return "\n\n".join(parts)
 
 

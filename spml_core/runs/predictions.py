@@ -175,9 +175,8 @@ def _batches(
     shape, jobs = run.image_shape, jobs or os.cpu_count()
     bar = {"desc": "predict", "total": len(names), "initial": start, "unit": " images", "leave": False}
     with tqdm(**bar, disable=None if progress else True) as shown:
-        for logits, unreadable in predict_files(
-            run.model(), names[start:], project_root(), shape, device, jobs
-        ):
+        found = predict_files(run.model(), names[start:], project_root(), shape, device, jobs)
+        for logits, unreadable in found:
             yield expit(logits), [(names[start + n], reason) for n, reason in unreadable.items()]
             start += len(logits)
             shown.update(len(logits))

@@ -259,9 +259,8 @@ def _same_search(study, space: Space, key: list, journal: str | None) -> None:
         study.set_user_attr("search", own)
     elif known != own:
         changed = ", ".join(name for name in own if known.get(name) != own[name])
-        how = (
-            f"delete {journal}" if journal else f"optuna delete-study --study-name {space.name} --storage URL"
-        )
+        shared = f"optuna delete-study --study-name {space.name} --storage URL"
+        how = f"delete {journal}" if journal else shared
         raise ValueError(
             f"there is a search {space.name!r} with another {changed}: its trials cannot be compared with new ones. "
             f"Choose another name (`spml search --name`, or `name:` in the file), or delete that search ({how}; its "

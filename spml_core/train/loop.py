@@ -83,10 +83,11 @@ def fit(
                         bar.update()
                 trainer.evaluate(start, trainer.train_loss(batches))
                 trainer.save()
+                row = trainer.history[-1] | trainer.conditions
                 bar.set_postfix_str(
-                    f"epoch {trainer.epoch}/{config.epochs}, validation mAP {trainer.history[-1]['val_map']:.1f}"
+                    f"epoch {trainer.epoch}/{config.epochs}, validation mAP {row['val_map']:.1f}"
                 )
                 if on_epoch is not None:
-                    on_epoch(trainer.history[-1] | trainer.conditions)
+                    on_epoch(row)
         trainer.finish()
     return trainer

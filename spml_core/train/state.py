@@ -37,9 +37,8 @@ class Trainer:
 
     def __init__(self, model, method, train, val, config: Training, names, carried, place: Path | None):
         self.config, self.val, self.place = config, val, place
-        self.fabric = distributed.fabric(
-            config.accelerator, "64-true" if config.precision == "64-true" else "32-true"
-        )
+        weights = "64-true" if config.precision == "64-true" else "32-true"
+        self.fabric = distributed.fabric(config.accelerator, weights)
         self.device = self.fabric.device
         self.precision = precision_on(self.device, config.precision)
         self.inputs, observed = train

@@ -217,10 +217,8 @@ def _unknown(backbone: str) -> DataError:
 
     names = [TORCHVISION + name for name in models.list_models(module=models)]
     near = [name for name in names if name == TORCHVISION + backbone]
-    hint = (
-        words.did_you_mean(backbone, near or [*timm.list_models(), *names], cutoff=0.6)
-        or "there is no similar name."
-    )
+    known = near or [*timm.list_models(), *names]
+    hint = words.did_you_mean(backbone, known, cutoff=0.6) or "there is no similar name."
     return DataError(
         f"unknown backbone {backbone!r}: {hint} timm.list_models() lists the names of timm, "
         f"torchvision.models.list_models() those that follow {TORCHVISION!r}."
