@@ -30,12 +30,8 @@ class _ThisInterpreter(AsyncKernelManager):
 
 
 class _Client(PapermillNotebookClient):
-    def __init__(self, nb_man, run, **options):
-        super().__init__(nb_man, **options)
-        self.run = run
-
     def process_message(self, msg, cell, cell_index):
-        self.run.on_message(msg["msg_type"], msg["content"])
+        self.execution.on_message(msg["msg_type"], msg["content"])
         return super().process_message(msg, cell, cell_index)
 
 
@@ -54,7 +50,6 @@ class Engine(NBClientEngine):
             run.manager = _ThisInterpreter(kernel_name=kernel_name, transport="ipc", ip=f"{folder}/kernel")
             client = _Client(
                 nb_man,
-                run,
                 km=run.manager,
                 log=logging.getLogger("papermill"),
                 startup_timeout=START_SECONDS,
@@ -65,5 +60,6 @@ class Engine(NBClientEngine):
                 extra_arguments=[f"--InteractiveShellApp.exec_lines={KERNEL_START}"],
                 on_cell_start=run.on_cell,
             )
+            client.execution = run
             client.owns_km = True  # end the kernel with the notebook
             client.execute()
