@@ -66,9 +66,8 @@ def labels(
         train = parts["train"]
         merged, new = manifest.merge(answers, train.ids, observed["train"], classes)
         observed["train"] = schemes.require_agreement(merged, train, classes)
-        notes |= {
-            "merged": f"{count(new['positive'], 'positive')} and {count(new['negative'], 'verified negative')}"
-        }
+        added = f"{count(new['positive'], 'positive')} and {count(new['negative'], 'verified negative')}"
+        notes |= {"merged": added}
     click.echo(_report(name, classes, parts, observed))
     for key, value in notes.items():
         click.echo(f"{key}: {value}")
@@ -112,15 +111,8 @@ def _imported(source, convention, images, nan, classes, parts):
 def _report(name, classes, parts, observed) -> str:
     from spml_core.analysis.label_statistics import summary
 
-    head = (
-        "split",
-        "images",
-        "positives per image",
-        "observed per image",
-        "verified negatives",
-        "false negatives",
-    )
-    rows = [head]
+    columns = ("images", "positives per image", "observed per image", "verified negatives", "false negatives")
+    rows = [("split", *columns)]
     for split, part in parts.items():
         numbers = summary(part.full, observed.get(split), part.known)
         shown = []

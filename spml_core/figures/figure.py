@@ -113,18 +113,16 @@ def subplots(
     widths, texts = _sizes(_chosen["venue"])
     if width not in widths:
         raise ValueError(f"unknown width {width!r}: use one of {', '.join(widths)}")
-    mpl.rcParams.update(figsizes.aaai2024_half() | texts | axes.lines(base_width=0.6))
-    mpl.rcParams.update(
-        {
-            "figure.figsize": (widths[width], widths[width] / ncols * height_to_width * nrows),
-            "figure.dpi": 150,
-            "font.family": _chosen["font"],
-            "mathtext.fontset": "stix",
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "legend.frameon": False,
-        }
-    )
+    own = {
+        "figure.figsize": (widths[width], widths[width] / ncols * height_to_width * nrows),
+        "figure.dpi": 150,
+        "font.family": _chosen["font"],
+        "mathtext.fontset": "stix",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "legend.frameon": False,
+    }
+    mpl.rcParams.update(figsizes.aaai2024_half() | texts | axes.lines(base_width=0.6) | own)
     fig = figure()
     return fig, fig.subplots(nrows, ncols, **options)
 

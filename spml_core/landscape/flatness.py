@@ -4,6 +4,7 @@ All are exact for a quadratic loss whose minimum is the centre, except for the e
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -73,11 +74,9 @@ def mean_rise(alphas, values, radius: float) -> float:
         raise ValueError(
             f"radius must be in (0, {inside:g}], which the steps cover on both sides; got {radius}"
         )
-    points = [-radius, 0, radius]
-    spline = np.isfinite(values).all() and len(values) >= 4
-    low, centre, high = (
-        make_interp_spline(alphas, values)(points) if spline else np.interp(points, alphas, values)
-    )
+    smooth = np.isfinite(values).all() and len(values) >= 4
+    curve = make_interp_spline(alphas, values) if smooth else partial(np.interp, xp=alphas, fp=values)
+    low, centre, high = curve([-radius, 0, radius])
     return float((low + high) / 2 - centre)
 
 

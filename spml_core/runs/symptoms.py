@@ -27,7 +27,6 @@ def training_warnings(fitted, experiment, num_train: int, first=None) -> list[st
             )
         scores = phase.val_logits[phase.best_epoch]
         if len(scores) > 1 and (scores == scores[:1]).all():
-            found.append(
-                f"{where}the network gives all {len(scores)} validation images the same scores: {rate}"
-            )
+            said = f"the network gives all {len(scores)} validation images the same scores: {rate}"
+            found.append(where + said)
     return found
