@@ -140,20 +140,14 @@ def test_equal_experiments_train_once(small, tmp_path, trained, threads, fresh):
 def test_the_bar_counts_as_runs_finish(small, tmp_path, monkeypatch):
     shown = []
 
-    class Bar:
-        def __init__(self, total, **options):
-            shown.append(total)
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *raised):
-            shown.append("closed")
-
-        def update(self):
+    def bar(outcomes, total, **options):
+        shown.append(total)
+        for outcome in outcomes:
+            yield outcome
             shown.append(len([path for path in tmp_path.iterdir() if path.name.startswith("folder")]))
+        shown.append("closed")
 
-    monkeypatch.setattr(sys.modules["spml_core.runs.run"], "tqdm", Bar)
+    monkeypatch.setattr(sys.modules["spml_core.runs.run"], "tqdm", bar)
     run_all([small(), small(seed=1), small()], root=tmp_path)
     assert shown == [2, 1, 2, "closed"]
 
