@@ -29,7 +29,14 @@ from spml_core.headless.planning import Planned, Result, as_json, plan
 from spml_core.paths import locate, write_whole
 
 # Started first, so that none is alone at the end.
-LONGEST = ("03-benchmark", "04-ablation", "05-hyperparameters", "11-backbones", "14-label-draws")
+LONGEST = (
+    "03-benchmark",
+    "04-ablation",
+    "05-hyperparameters",
+    "11-backbones",
+    "13-selection-without-clean-labels",
+    "14-label-draws",
+)
 STOP_SECONDS = 5  # an interrupted kernel has this long to end by itself
 SILENT_SECONDS = 60  # between the lines that report a notebook's progress
 TRACEBACK_LINES = 12
