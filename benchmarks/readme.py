@@ -39,11 +39,16 @@ def update(page: str, part: str, text: str) -> str:
     return f"{before}{begin}{text}\n{end}{after}"
 
 
-def tables(folder: str) -> dict[str, list]:
-    """Return the tables of notebooks in a folder of figures that docs/ shows, each as its columns and rows of texts."""
-    files = {name: locate(folder) / f"{name}.csv" for names in TABLES.values() for name in names}
-    found = {name: pd.read_csv(file, dtype=str).fillna("") for name, file in files.items() if file.is_file()}
-    return {name: [[*table.columns], *table.to_numpy().tolist()] for name, table in found.items()}
+def tables(folder: str) -> dict[str, dict]:
+    """Return the tables of notebooks in a folder of figures that docs/ shows: their context, columns and rows."""
+    found = {}
+    for name in (name for names in TABLES.values() for name in names):
+        file = locate(folder) / f"{name}.csv"
+        if file.is_file():
+            table = pd.read_csv(file, dtype=str).fillna("")
+            context = json.loads(file.with_suffix(".caption.json").read_text(encoding="utf-8"))["context"]
+            found[name] = {"context": context, "columns": [*table], "rows": table.to_numpy().tolist()}
+    return found
 
 
 def parts() -> dict[str, dict[str, str]]:
@@ -63,13 +68,10 @@ def parts() -> dict[str, dict[str, str]]:
 
 
 def by_dataset(found: list[dict], name: str) -> str:
-    """Return a table of a notebook as Markdown, once for each data set that has it."""
-    have = [one for one in found if name in one["tables"]]
-    frames = [
-        (one["dataset"], pd.DataFrame(one["tables"][name][1:], columns=one["tables"][name][0]))
-        for one in have
-    ]
-    return "\n\n".join(f"On {dataset}:\n\n{photographs.markdown(frame)}" for dataset, frame in frames)
+    """Return a table of a notebook as Markdown, once for each folder that has it."""
+    shown = [one["tables"][name] for one in found if name in one["tables"]]
+    texts = [photographs.markdown(pd.DataFrame(each["rows"], columns=each["columns"])) for each in shown]
+    return "\n\n".join(f"{each['context']}:\n\n{text}" for each, text in zip(shown, texts, strict=True))
 
 
 def main(folders: list[str]) -> None:
