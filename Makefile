@@ -25,9 +25,8 @@ help: ## show this list
 setup: $(STAMP) ## create .venv and install the pinned dependencies (about 6 GB on x86_64 Linux)
 	@echo "Ready: $(BIN)/spml --help, $(BIN)/jupyter lab"
 
-# One more than JOBS at once: a notebook that starts, draws or writes files leaves a core free.
 figures: $(STAMP) ## run every notebook headless and write figures/
-	@$(BIN)/spml figures --jobs $$(($(JOBS) + 1)) $(ARGS)
+	@$(BIN)/spml figures --jobs $(JOBS) $(ARGS)
 
 # Pages of notebooks show the outputs of `make figures`. Where there are none, the profile smoke makes some in minutes.
 docs: $(STAMP) ## build the site with the executed notebooks: build/site/index.html
