@@ -102,7 +102,7 @@ def test_claims_lie_beside_the_numbers(tmp_path):
 def test_how_many_claims_are_decided():
     claims = [{"verdict": v} for v in ("holds", "undecided", "holds", "does not hold", "not judged")]
     assert tally(claims) == "2 hold, 1 does not hold, 1 undecided, 1 not judged"
-    assert decided(iter(claims)).startswith("3 of 5 claims of the papers are decided. Verdicts: 2 hold, ")
+    assert decided(iter(claims)).startswith("3 of 5 claims are decided. Verdicts: 2 hold, ")
     assert decided(claims).endswith("1 not judged. With fewer than 3 seeds, a claim is not judged.")
     assert "fewer" not in decided(claims[:-1])
     assert tally([]) == decided([]) == ""

@@ -307,7 +307,7 @@ plt.plot([1, 2]);
     row = rows[-1].split()
     assert row[0] == "01-one" and row[2:4] == ["1", "1"]
     assert rows[-1].endswith("1 holds, 1 does not hold  slope 0.1235     done")
-    assert decided == ["2 of 2 claims of the papers are decided. Verdicts: 1 holds, 1 does not hold."]
+    assert decided == ["2 of 2 claims are decided. Verdicts: 1 holds, 1 does not hold."]
     assert [line.split(maxsplit=2) for line in claims[1:]] == [
         ["holds", "01", "k rises: 0.99"], ["does", "not", "hold  01  k falls: 0.99"]
     ]  # fmt: skip

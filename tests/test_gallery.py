@@ -119,7 +119,7 @@ def test_captions_conditions_claims_and_parameters(text):
         '<b class="does-not-hold">does not hold</b> GR > AN (GR 4): 1 < 2 (3 seeds)',
         '<b class="undecided">undecided</b> EM > AN (GR 4): 1 < 2 (3 seeds)',
         '<b class="not-judged">not judged</b> GR > EM (GR 4): 1 < 2 (2 seeds; 3 are needed)',
-        "1 of 3 claims of the papers are decided. Verdicts: 1 does not hold, 1 undecided, 1 not judged. "
+        "1 of 3 claims are decided. Verdicts: 1 does not hold, 1 undecided, 1 not judged. "
         "With fewer than 3 seeds, a claim is not judged.",
         "<p>Claims of the papers: 1 does not hold, 1 undecided, 1 not judged</p>",
         "<dt>slope</dt><dd>1.5</dd>",

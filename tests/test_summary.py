@@ -50,7 +50,7 @@ def test_the_command_prints_a_row_for_each_notebook(folder):
     )
     assert "| 1 holds, 1 undecided; test mAP, gr: 61 | GR Table 2; EM Table 1" in lines[2]
     assert "| Spearman: 0.91 | GR Fig 5a-d |" in lines[3]
-    assert "On corel5k, 1 of 2 claims of the papers are decided. Verdicts: 1 holds, 1 undecided." in lines
+    assert "On corel5k, 1 of 2 claims are decided. Verdicts: 1 holds, 1 undecided." in lines
     assert lines[-1] == "| corel5k |  | 61.4 |  |  |  | -0.5 [-1.9, 0.9] |  | +8.7 [4.1, 13.3] |"
     assert "somewhere" not in result.output
 

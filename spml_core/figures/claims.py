@@ -156,7 +156,7 @@ def decided(claims: Iterable[Mapping]) -> str:
     if not (claims := list(claims)):
         return ""
     number = sum(claim["verdict"] in (HOLDS, DOES_NOT_HOLD) for claim in claims)
-    said = f"{number} of {len(claims)} claims of the papers are decided. Verdicts: {tally(claims)}."
+    said = f"{number} of {len(claims)} claims are decided. Verdicts: {tally(claims)}."
     if any(claim["verdict"] == NOT_JUDGED for claim in claims):
         said += f" With fewer than {MIN_SEEDS} seeds, a claim is not judged."
     return said
