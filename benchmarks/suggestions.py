@@ -32,8 +32,8 @@ RESULTS = "data/results-suggestions.csv"
 
 def answered(first: Run, labels: Labels, number: int, file: Path, values: tuple[int, ...]) -> None:
     """Write the run's manifest with the truth as the answer to the first suggestions, where it is one of `values`."""
-    told = suggestions.ranked(labels, number, 0)
-    row, column = told["row"].to_numpy(), told["column"].to_numpy()
+    suggested = suggestions.ranked(labels, number, 0)
+    row, column = suggested["row"].to_numpy(), suggested["column"].to_numpy()
     before = manifest.read(first.path / "labels.csv", first.classes)
     train = np.flatnonzero(np.array(before.splits) == "train")
     after = before.observed.copy()

@@ -170,9 +170,12 @@ def _labels(report: dict, listing: Listing) -> None:
         for text, mask in (("positive", positives == 0), ("negative", one_sided)):
             names = [listing.classes[c] for c in np.flatnonzero(mask)]
             lacking[f"no_{text}s"][split] = names
-            if (text, split) == ("positive", "train"):  # the listing has told of those that val or test has
-                told = listing.notes.get("classes_without_train_positive", ())
-                names = [name for name in names if name not in told]
+            if (text, split) == (
+                "positive",
+                "train",
+            ):  # the listing already reports those that val or test has
+                known = listing.notes.get("classes_without_train_positive", ())
+                names = [name for name in names if name not in known]
             if names and positives.any():
                 odd.append(
                     f"{words.count(len(names), 'class')} without a {text} in {split}: {words.listed(names)}"
