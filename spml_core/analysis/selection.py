@@ -14,8 +14,8 @@ def observed_map(logits, observed) -> float:
     """Return the mAP in percent that holds if every label that is not an observed positive is negative.
 
     If the observed positives of a class are a random part of its positives (SCAR), the precision at each of them is c
-    = P(s=1|y=1) times the true precision. So a correction for positives among the unlabelled multiplies this by 1/c,
-    and chooses the same.
+    = P(s=1|y=1) times the true precision. So a correction for positives among the unlabelled multiplies the AP of
+    the class by 1/c. It ranks the epochs of a class in the same way, and only weighs the classes differently.
     """
     return 100 * metrics.average_precision(logits, _positive(observed).astype(np.int8)).mean
 
