@@ -214,7 +214,8 @@ def with_interval(values: list[float]) -> str:
 
 def markdown(table: pd.DataFrame) -> str:
     rows = [table.columns, ["---"] * len(table.columns), *table.itertuples(index=False)]
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
+    lines = (" | ".join(str(cell).replace("|", "\\|") for cell in row) for row in rows)
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 @click.command(help=__doc__)

@@ -4,15 +4,16 @@
     python -m benchmarks.readme figures figures/corel5k   with the tables of another data set in docs/
 
 The README's first table is that of `spml figures --summary`, for the first folder. docs/ also has tables of notebooks
-(`TABLES`), for every folder, and pictures in figures/gallery are renewed: NAME.png from the first folder,
-NAME-DATASET.png from the others. The data of the tables are kept in data/summary.json, which is tracked. The tables of
-photographs and suggestions come from the CSV files that `python -m benchmarks.photographs` and `python -m
-benchmarks.suggestions` write to data/.
+(`TABLES`), for every folder, and the verdicts of a folder called "finetuned". Pictures in figures/gallery are renewed:
+NAME.png from the first folder, NAME-FOLDER.png from the others. The data of the tables are kept in data/summary.json,
+which is tracked. The tables of photographs and suggestions come from the CSV files that `python -m
+benchmarks.photographs` and `python -m benchmarks.suggestions` write to data/.
 """
 
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pandas as pd
 
@@ -22,6 +23,7 @@ from spml_core.headless.contract import NotebookError
 from spml_core.paths import locate, write_whole
 
 KEPT = "data/summary.json"
+FINETUNED = "finetuned"  # name of the folder whose verdicts docs/photographs.md shows
 TABLES = {"docs/selection.md": ["13g-goals"], "docs/label-draws.md": ["14b-map", "14d-order"]}
 
 
@@ -61,10 +63,20 @@ def parts() -> dict[str, dict[str, str]]:
     texts = {page: own for page, own in texts.items() if own}
     if (file := locate(suggestions.RESULTS)).is_file():
         texts["docs/suggestions.md"] = {"suggestions": suggestions.report(pd.read_csv(file))}
+    reports = {mode: photographs.report(rows, mode) for mode, rows in results.items()}
+    reports |= {one["folder"]: verdicts(one) for one in found if one["folder"] == FINETUNED}
     return texts | {
         "README.md": {"summary": summary.markdown(found[:1]), "photographs": photographs.overview(results)},
-        "docs/photographs.md": {mode: photographs.report(rows, mode) for mode, rows in results.items()},
+        "docs/photographs.md": reports,
     }
+
+
+def verdicts(found: dict) -> str:
+    """Return the verdict on each claim in a folder as Markdown, with the evidence."""
+    rows = [
+        {"notebook": name[:2]} | claim for name, own in found["notebooks"].items() for claim in own["claims"]
+    ]
+    return photographs.markdown(pd.DataFrame(rows, columns=["notebook", "claim", "verdict", "evidence"]))
 
 
 def by_dataset(found: list[dict], name: str) -> str:
@@ -78,12 +90,15 @@ def main(folders: list[str]) -> None:
     """Write data/summary.json and every part of the pages, and renew the pictures of figures/gallery."""
     folders = folders or ["figures"]
     try:
-        found = [summary.read(folder) | {"tables": tables(folder)} for folder in folders]
+        found = [
+            summary.read(folder) | {"folder": Path(folder).name, "tables": tables(folder)}
+            for folder in folders
+        ]
     except NotebookError as error:
         sys.exit(f"Error: {error}")
-    for folder, name in zip(folders, ["", *(f"-{one['dataset']}" for one in found[1:])], strict=True):
-        for picture in locate("figures/gallery").glob(f"[0-9]*{name}.png"):
-            made = locate(folder) / f"{picture.stem.removesuffix(name)}.png"
+    for folder, end in zip(folders, ["", *(f"-{one['folder']}" for one in found[1:])], strict=True):
+        for picture in locate("figures/gallery").glob(f"[0-9]*{end}.png"):
+            made = locate(folder) / f"{picture.stem.removesuffix(end)}.png"
             if made.is_file():
                 shutil.copy(made, picture)
     write_whole(locate(KEPT), json.dumps(found, indent=1, ensure_ascii=False) + "\n")

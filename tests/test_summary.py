@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -114,19 +115,23 @@ def test_the_pages_are_written_from_folders(folder, tmp_path, monkeypatch):
     ]
     pd.DataFrame(rows).to_csv(project / "data" / "results-photographs.csv", index=False)
     begin, end = "<!-- {}, by `python -m benchmarks.readme` -->\n", "<!-- end of {} -->"
-    pages = {"README.md": ("summary", "photographs"), "docs/photographs.md": ("linear",)}
+    pages = {"README.md": ("summary", "photographs"), "docs/photographs.md": ("linear", "finetuned")}
     for name, parts in pages.items():
         empty = [f"{begin.format(part)}old\n{end.format(part)}\n" for part in parts]
         (project / name).write_text("\n".join(["before", *empty, "after\n"]))
     monkeypatch.chdir(project)
-    readme.main([str(folder)])
+    finetuned = project / "finetuned"
+    finetuned.mkdir()
+    shutil.copy(folder / "03-benchmark.json", finetuned)
+    readme.main([str(folder), str(finetuned)])
     written = {name: (project / name).read_text(encoding="utf-8") for name in pages}
     readme_page = written["README.md"]
     assert readme_page.startswith(f"before\n{begin.format('summary')}{spml('--summary', folder).output}")
     assert "| method | pets, published |" in readme_page and readme_page.endswith("\nafter\n")
     assert "| GR − AN | +3.3 [1.9, 4.8] |" in readme_page and "GR − EM |" not in readme_page.split("pets")[1]
     assert "| AN | 71.0 ± 2.5 |" in readme_page and "| AN | 71.0 ± 2.5 |" in written["docs/photographs.md"]
-    readme.main([str(folder)])
+    assert "| 03 | GR is above AN | holds | gr − an +8.7 [4.1, 13.3] |" in written["docs/photographs.md"]
+    readme.main([str(folder), str(finetuned)])
     assert {name: (project / name).read_text(encoding="utf-8") for name in pages} == written
     (project / "README.md").write_text("no marks")
     with pytest.raises(ValueError, match="there is no <!-- summary"):

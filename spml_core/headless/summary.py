@@ -44,7 +44,7 @@ def read(folder: str | Path) -> dict:
             differences = {name: evidence[text] for name, text in DIFFERENCES.items() if text in evidence}
         notebooks[notebook.name] = {
             "headline": list(next(iter(numbers.items()), ())),
-            "claims": [{key: claim[key] for key in ("claim", "verdict")} for claim in claims],
+            "claims": [{key: claim[key] for key in ("claim", "verdict", "evidence")} for claim in claims],
         }
         values = read_json(folder / f"{notebook.name}.parameters.json")
         datasets.append(figures.dataset_name(values.get("dataset", ""), values.get("root")))
