@@ -185,6 +185,8 @@ def report(rows: pd.DataFrame, mode: str) -> str:
         if mode == "end_to_end":
             own = own[own.setting == best_rate(own)]
             cells["minutes a run"] = (own.groupby("method").seconds.mean() / 60).map("{:.0f}".format)
+            printed = comparison.published("GR Table 2").VOC.reindex(found.index)
+            cells["printed for VOC (GR Table 2)"] = printed.fillna("--")
         texts.append(f"{head}\n\n{markdown(cells)}")
         if mode == "end_to_end" and {"gr", "em", "an"} <= set(found.index):
             column = found.iloc[:, 0]
