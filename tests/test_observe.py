@@ -133,15 +133,15 @@ def test_labels_alone_need_no_image(monkeypatch):
         divided=True,
     )
 
-    def read(root: str, size: int = 3):
+    def read(root: str, shades: int = 3):
         return listing
 
     monkeypatch.setattr(digits, "read", read, raising=False)
-    classes, parts = observe.truth("digits", root="anywhere")
+    classes, parts = observe.truth("digits", root="anywhere", size=160)  # which says how pixels are read
     assert classes == ("x", "y") and parts["train"].ids == ("a", "c") and set(parts) == {"train", "val"}
     assert parts["train"].full.tolist() == [[1, 0], [0, 0]] and parts["train"].known.all()
     assert parts["train"].rows.tolist() == [0, 2] and parts["val"].rows.tolist() == [1]
-    with pytest.raises(DataError, match=r"'digits'.*colour.*root, size"):
+    with pytest.raises(DataError, match=r"'digits'.*colour.*root, shades"):
         observe.truth("digits", root="anywhere", colour=1)
 
 
