@@ -41,7 +41,10 @@ SEEDS = {"linear": 5, "end_to_end": 3}
 RESULTS = {"linear": "data/results-photographs.csv", "end_to_end": "data/results-voc-subset.csv"}
 DATA = {"min_images": 100, "unlabeled": "drop"}  # 44 words of Corel5k, 11 classes of the VOC subset
 PUBLISHED, FOUND = "published", "searched"
-SIZE, EPOCHS, RATES, JUDGES = 160, 6, (1e-4, 3e-4), ("an", "gr")  # of end_to_end
+RATES, JUDGES = (1e-4, 3e-4), ("an", "gr")  # of end_to_end
+FINETUNING = {  # notebooks/finetuned.yaml has the same
+    "mode": "end_to_end", "pretrained": True, "flip": True, "epochs": 6, "data": DATA | {"size": 160},
+}  # fmt: skip
 KEY = ["dataset", "setting", "method", "seed"]
 
 
@@ -116,9 +119,9 @@ def linear(root: str, names, seeds: int, trials: int, results: Results, pool, ru
 
 
 def end_to_end(root: str, names, seeds: int, _, results: Results, pool, runs_dir: str, **fields):
-    pixels.prepare(data.read("folder", root=root, **DATA).paths, SIZE, locate(runs_dir) / "cache")
-    fields = {"root": root, "mode": "end_to_end", "pretrained": True, "flip": True, "epochs": EPOCHS} | fields
-    fields["data"] = DATA | {"size": SIZE}
+    size = FINETUNING["data"]["size"]
+    pixels.prepare(data.read("folder", root=root, **DATA).paths, size, locate(runs_dir) / "cache")
+    fields = {"root": root} | FINETUNING | fields
     for rate in RATES:
         results.train(f"lr {rate:g}", experiments(JUDGES, [0], lr=rate, **fields), pool, runs_dir)
     setting = best_rate(results.rows[results.rows.dataset == results.dataset])

@@ -12,7 +12,7 @@ from benchmarks import photographs
 def benchmark(tmp_path, monkeypatch):
     """Run the benchmark on small pictures; returns its output, the written rows, and the names of all runs."""
     monkeypatch.setitem(photographs.DATA, "min_images", 1)
-    monkeypatch.setattr(photographs, "SIZE", 32)
+    monkeypatch.setitem(photographs.FINETUNING, "data", photographs.DATA | {"size": 32})
     folder, runs, file = write_folder(tmp_path / "my_photos", 64), tmp_path / "runs", tmp_path / "results.csv"
     fixed = ["--jobs", "1", "--runs-dir", str(runs), "--output", str(file)]
 

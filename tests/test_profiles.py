@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from miniatures import write_folder
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from benchmarks import photographs
 from spml_core import data
 from spml_core.cli import main
 from spml_core.headless import planning, profiles, runner
@@ -275,6 +276,15 @@ def test_the_profile_of_photographs_needs_a_folder_and_no_more(own, monkeypatch,
             assert run.values["data"] == {"min_images": 100, "unlabeled": "drop"}
             assert run.values.get("training", own.get("training", {})) == own.get("training", {})
             assert run.values.get("backbones", ["tf_efficientnet_lite0"]) == ["tf_efficientnet_lite0"]
+
+
+def test_the_profile_of_fine_tuned_runs_trains_as_the_benchmark_does(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    for run in planning.plan(["06", "07", "08", "10"], {"root": str(tmp_path)}, profile="finetuned"):
+        profiles.check(run.notebook, run.values)
+        assert run.folder == ROOT / "figures" / "finetuned"
+        training = run.values["training"] | {name: run.values[name] for name in ("epochs", "data")}
+        assert training.pop("lr") in photographs.RATES and training == photographs.FINETUNING
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
