@@ -30,7 +30,8 @@ class AveragePrecision:
 
     Attributes:
         per_class: (C,), NaN where undefined.
-        undefined: the classes with fewer than `min_positives` evaluated positives: no AP is given for them.
+        undefined: the classes without an AP: with fewer than `min_positives` evaluated positives, or with only
+            positives among labels of which some are not evaluated, so that any ranking would have an AP of 1.
         mean: mAP over the defined classes; NaN if there is none.
         mean_zero_filled: mAP with 0 for undefined classes, as much released code reports it.
         evaluated: (C,) number of evaluated labels of each class.
@@ -94,7 +95,7 @@ def average_precision(
         if not everything:
             column, truth = column[counted[c]], truth[counted[c]]
         chosen = np.sort(column[truth])[::-1]  # descending
-        if len(chosen) >= min_positives:
+        if len(chosen) >= min_positives and (everything or len(chosen) < len(column)):
             # Precision is needed at the positives' scores only: count what lies at or above each. Sorting values is
             # ten times faster than sorting an order (numpy sorts them by vector instructions).
             column.sort()

@@ -162,7 +162,7 @@ def test_densities_pool_the_seeds_and_integrate_to_one(trained):
         assert np.trapezoid(points.density, points.logit) == pytest.approx(1, abs=0.02)
         if labels == "test":
             full = found["an"][0].labels("test").full[:, int(name)]
-            assert points.n.iloc[0] == 2 * (full == (group == "false negatives")).sum()
+            assert points.n.iloc[0] == 2 * (full == (group == "positives")).sum()
 
 
 def test_unannotated_labels_are_all_labels(trained):

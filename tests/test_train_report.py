@@ -43,7 +43,7 @@ def test_without_test_images_the_validation_map_is_shown(train):
     output = train(rows)
     head, row = ([cell.strip() for cell in line if cell.strip()] for line in table_of(output))
     assert head == ["method", "val mAP", "seeds", "best epochs"] and 0 < float(row[1]) <= 100
-    assert "val: 1 of 3 classes has no positive, so no AP in the mean: c." in output
+    assert "val: 1 of 3 classes has no AP (no positive, or no label that is known to be absent): c." in output
     assert "No test images" in output
 
 
@@ -55,8 +55,11 @@ def test_undefined_classes_of_both_splits_are_said(train):
     head, row = ([cell.strip() for cell in line if cell.strip()] for line in table_of(output))
     assert head == ["method", "val mAP", "test mAP", "seeds", "best epochs"]
     assert all("±" in cell for cell in row[1:3]) and row[3] == "2"
-    assert "val: 1 of 4 classes has no positive, so no AP in the mean: d." in output
-    assert "test: 2 of 4 classes have no positive, so no AP in the mean: c, d." in output
+    assert "val: 1 of 4 classes has no AP (no positive, or no label that is known to be absent): d." in output
+    assert (
+        "test: 2 of 4 classes have no AP (no positive, or no label that is known to be absent): c, d."
+        in output
+    )
 
 
 def test_what_was_read_is_said(train):

@@ -1,6 +1,7 @@
 """Labels whose truth is unknown are in no group of any study, table, figure or notebook."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +47,28 @@ def trained(folder, tmp_path_factory):
 @pytest.fixture(scope="module")
 def labels(trained):
     return trained().labels("val", 1)
+
+
+@pytest.fixture
+def single(folder, tmp_path):
+    """The same photographs as they come with one confirmed label each."""
+    root = Path(shutil.copytree(folder, tmp_path / "single"))
+    table = pd.read_csv(root / "labels.csv")
+    table["labels"], table["unknown"] = table["labels"].str.split(";").str[0], "*"
+    table.to_csv(root / "labels.csv", index=False)
+    return FIELDS | {"dataset": "folder", "root": str(root), "mode": "end_to_end"}
+
+
+def test_without_a_known_negative_no_map_is_reported(single, tmp_path):
+    with pytest.raises(ValueError, match=r"known to be absent.*-o val_labels observed -o select ranking"):
+        run(Experiment(**single), tmp_path / "runs", progress=False)
+    chosen = run(
+        Experiment(**single, val_labels="observed", select="ranking"), tmp_path / "runs", progress=False
+    )
+    assert chosen.summary["best_epoch"] == 1 and chosen.summary["test_map"] is None
+    assert set(chosen.summary["test_undefined_classes"]) == {"boat", "cat", "dog"}
+    with pytest.raises(ValueError, match=r"wrong=0.5: no label is known to be absent"):
+        run(Experiment(**single, observe={"wrong": 0.5}), tmp_path / "runs", progress=False)
 
 
 def test_what_is_counted(labels):

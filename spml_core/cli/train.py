@@ -243,7 +243,8 @@ def _results(methods, runs) -> str:
         undefined = set().union(*(run.summary[f"{split}_undefined_classes"] or () for run in runs))
         if lacking := [name for name in runs[0].classes if name in undefined]:
             counted = some(len(lacking), len(runs[0].classes), "class", "has", "have")
-            lines.append(f"{split}: {counted} no positive, so no AP in the mean: {listed(lacking, 20)}.")
+            why = "no positive, or no label that is known to be absent"
+            lines.append(f"{split}: {counted} no AP ({why}): {listed(lacking, 20)}.")
     if "test" not in splits:
         lines.append(
             "No test images: the best validation mAP is measured on the images that chose the epoch."

@@ -214,7 +214,7 @@ def wrong(
     """
     full, known = _check(full, known)
     if not 0 <= share <= 1:
-        raise ValueError(f"wrong={share}: the share of images with a wrong label is between 0 and 1")
+        raise ValueError(f"wrong={share}: the probability of a wrong label is between 0 and 1")
     observed, absent = np.array(observed, np.int8), _negative(full == 1, known)
     names = [f"{name}\0wrong" for name in (range(len(full)) if ids is None else ids)]
     shown = (observed == 1).sum(1)

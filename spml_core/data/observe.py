@@ -187,6 +187,10 @@ def _draw_biased(observe: dict, weights, part: Part, classes: Sequence[str], see
         weights = weights * labels.annotators(part.full, knows, **images)
     more = {"known": part.known, "temperature": observe.get("temperature", 1)}
     observed = labels.biased(part.full, weights, observe["num_pos"], **images, **more)
+    if "wrong" in observe and part.known is not None and not (part.known & (part.full == 0)).any():
+        raise DataError(
+            f"wrong={observe['wrong']}: no label is known to be absent, so none can be shown by mistake"
+        )
     return labels.wrong(observed, part.full, observe.get("wrong", 0), known=part.known, **images)
 
 

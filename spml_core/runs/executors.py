@@ -159,9 +159,13 @@ def _describe(experiment) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return one line; of the trace that submitit returns, the line with the exception."""
+    """Return one line, or two joined if the first announces the second.
+
+    Of the trace that submitit returns, it is the line with the exception.
+    """
     lines = [line for line in str(error).splitlines() if line.strip()]
     if type(error).__name__ == "FailedJobError":
         ends = [n for n, line in enumerate(lines) if line.startswith("-----")]
         return lines[ends[-1] - 1] if ends else lines[0]
-    return lines[0] if lines else ""
+    shown = 2 if lines and lines[0].endswith(":") else 1
+    return " ".join(line.strip() for line in lines[:shown])

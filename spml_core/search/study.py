@@ -50,7 +50,8 @@ class SearchResult:
         counts: trials that are "complete", "pruned" and "failed".
         preset: file of the best configuration.
         trials: one row per finished trial, the best first: its number, its values, val_map (percent; NaN where it was
-            pruned or failed), state, and error. Also written as `<name>.trials.csv`, beside the preset.
+            pruned or failed), state, and error. Also written as `<name>.trials.csv`, beside the preset, where the score
+            is named after the rule, such as val_ranking.
     """
 
     space: Space
@@ -148,7 +149,8 @@ def _finish(study, space: Space, executor, root: Path, progress: bool) -> Search
     said += f"mean of {words.count(space.seeds, 'seed')}"
     write_preset(preset, fields, f"Chosen by the search {space.name!r} among {said}.")
     trials = _trials(study, space)
-    trials.to_csv(root / "search" / f"{space.name}.trials.csv", index=False)
+    written = trials.rename(columns={"val_map": space.measure.replace("validation ", "val_").lower()})
+    written.to_csv(root / "search" / f"{space.name}.trials.csv", index=False)
     return SearchResult(space, chosen, best.value, runs, counts, preset, trials)
 
 

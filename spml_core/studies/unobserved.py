@@ -86,8 +86,8 @@ def densities(
         split: its labels, all of known truth, are shown beside the missing ones of validation.
 
     Returns:
-        One row per point: setting, class, labels ("missing" or the split), group (`GROUPS`), logit, prob, density, n;
-        the logits are the same for all.
+        One row per point: setting, class, labels ("missing" or the split), group ("positives" or "negatives"), logit,
+        prob, density, n; the logits are the same for all.
     """
     groups = {}
     for setting, runs in found.items():
@@ -98,7 +98,8 @@ def densities(
         for c in classes:
             for part, labels in shown.items():
                 own = labels.of_class(c)
-                for name, mask in zip(GROUPS, (own.missing_positive, own.missing_negative), strict=True):
+                masks = {"positives": own.missing_positive, "negatives": own.missing_negative}
+                for name, mask in masks.items():
                     groups[setting, runs[0].classes[c], part, name] = own.logits[mask]
     return analysis.logit_density(groups, names=("setting", "class", "labels", "group"))
 

@@ -50,14 +50,19 @@ def fit(
             it ends the training.
 
     Raises:
-        ValueError: no validation label is positive, so that no epoch can be chosen, or the method does not work with
-            this number of epochs.
+        ValueError: no validation label is positive or none is known to be negative, so that no epoch can be chosen, or
+            the method does not work with this number of epochs.
         FloatingPointError: the loss or the logits became NaN or infinite; names the step, its images, the classes and
             the last good checkpoint.
     """
     if not np.any(val[1] == 1):
         raise ValueError(
             f"none of the {len(val[1])} validation images has a positive label: mAP is undefined"
+        )
+    if len(val) > 2 and val[2] is not None and not ((val[1] != 1) & val[2]).any():
+        raise ValueError(
+            "no label of the validation images is known to be absent, so mAP is undefined. Choose the epoch by "
+            "observed labels: spml train -o val_labels observed -o select ranking"
         )
     method.check(config.epochs)
     with threads(config.threads), tf32(config.tf32):
