@@ -134,6 +134,7 @@ def test_in_a_browser_from_disk(site):
         driver.page(chromium, (site / "index.html").as_uri()) as (page, errors),
     ):
         page.get_by_role("link", name=re.compile("^06 ")).first.click()
+        page.wait_for_load_state()
         pictures = page.locator("article img")
         assert pictures.count() == 2
         assert pictures.evaluate_all("all => all.every(one => one.naturalWidth > 300)")
