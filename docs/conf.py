@@ -97,14 +97,14 @@ def read(app, page: str, source: list[str]) -> None:
 def with_outputs(name: str, text: str) -> str:
     """Return a notebook's JSON with its outputs, and after its title what they were computed with."""
     if name not in COPIES:
-        told = "Not executed yet: `spml figures`, then `make docs` again, shows its figures here."
+        note = "Not executed yet: `spml figures`, then `make docs` again, shows its figures here."
     else:
         one = COPIES[name]
         text = one.output.read_text(encoding="utf-8")
-        told = f"Executed with the profile *{PROFILE}* ({one.state}); the cell *Parameters* below has the values."
+        note = f"Executed with the profile *{PROFILE}* ({one.state}); the cell *Parameters* below has the values."
         if PROFILE == "smoke":
-            told += " This profile only checks that everything runs: **the numbers mean nothing.**"
-        told += (
+            note += " This profile only checks that everything runs: **the numbers mean nothing.**"
+        note += (
             f' <a href="../gallery/notebooks/{name}.ipynb">Executed notebook</a>, '
             '<a href="../gallery/index.html">figures as PDF and data</a>.'
         )
@@ -113,7 +113,7 @@ def with_outputs(name: str, text: str) -> str:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = list(filter(None, map(still, cell.outputs)))
-    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(told))
+    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(note))
     return nbformat.writes(notebook)
 
 
@@ -126,14 +126,14 @@ def still(output):
 
 def markdown(app, what, name, obj, options, lines: list[str]) -> None:
     """Turn a docstring's Markdown (`code`, indented blocks, bare | and *) into reStructuredText."""
-    section, told = False, []
+    section, converted = False, []
     for n, line in enumerate(lines):
         section = bool(GOOGLE.match(line)) or (section and (not line or line[0] == " "))
         indented = line.startswith("    ") and not section
         if indented and not lines[n - 1]:
-            told += ["::", ""]
-        told.append(line if indented else re.sub(r"`([^`]+)`(\w?)|([|*])|(_)(?!\w)", escaped, line))
-    lines[:] = told
+            converted += ["::", ""]
+        converted.append(line if indented else re.sub(r"`([^`]+)`(\w?)|([|*])|(_)(?!\w)", escaped, line))
+    lines[:] = converted
 
 
 def escaped(match: re.Match) -> str:

@@ -55,8 +55,8 @@ class AveragePrecision:
         undefined = ", ".join(map(str, self.undefined)) or "none"
         return (
             f"mAP over {count(defined, 'defined class')} = {mean}; zero-filled over {number} = "
-            f"{self.mean_zero_filled:.4f}; undefined classes (fewer than {count(self.min_positives, 'positive')}): "
-            f"{undefined}; {self.evaluated.sum()} of {number * self.num_examples} evaluated; "
+            f"{self.mean_zero_filled:.4f}; undefined classes (fewer than {count(self.min_positives, 'positive')}, or "
+            f"no known negative): {undefined}; {self.evaluated.sum()} of {number * self.num_examples} evaluated; "
             f"{self.definition}"
         )
 

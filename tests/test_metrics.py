@@ -56,7 +56,7 @@ def test_a_class_without_positives_is_undefined():
 def test_the_result_says_what_is_undefined():
     text = str(average_precision([[0.9, 0.3], [0.1, 0.2], [0.8, 0.7]], [[1, 0], [0, 0], [1, 0]]))
     assert "mAP over 1 defined class = 1.0" in text and "zero-filled over 2 = 0.5" in text
-    assert "undefined classes (fewer than 1 positive): 1;" in text and STEP in text
+    assert "undefined classes (fewer than 1 positive, or no known negative): 1;" in text and STEP in text
 
 
 def test_min_positives():
@@ -64,7 +64,7 @@ def test_min_positives():
     assert average_precision(scores, full).undefined == ()
     result = average_precision(scores, full, min_positives=2)
     assert (result.undefined, result.mean) == ((0,), 1.0)
-    assert "fewer than 2 positives): 0" in str(result)
+    assert "fewer than 2 positives, or no known negative): 0" in str(result)
     with pytest.raises(ValueError, match=r"min_positives must be >= 1.*got 0"):
         average_precision(scores, full, min_positives=0)
 

@@ -92,7 +92,7 @@ class Run:
     @property
     def summary(self) -> dict:
         """val_map and test_map (percent, at the best validation epoch; test_map is None without a test split),
-        test_map_zero_filled, val_undefined_classes and test_undefined_classes (without a positive), definition (of AP),
+        test_map_zero_filled, val_undefined_classes and test_undefined_classes (without an AP), definition (of AP),
         best_epoch, val_labels, select (the rule that chose the epoch), selection (its score there), stop_rule,
         tuned_on, linear_val_map (of the first phase), seconds and processor_seconds (of the process that finished it),
         device, precision, processes, data (what the data set noted, its fingerprint and sizes), warnings (of a training
@@ -285,7 +285,10 @@ def write_result(
         tested["test_map"] = None if np.isnan(test.mean) else 100 * test.mean
         tested["test_map_zero_filled"] = 100 * test.mean_zero_filled
         tested["test_undefined_classes"] = [classes[c] for c in test.undefined]
-    chosen_by = observed["val"] if experiment.val_labels == "observed" else parts["val"].full
+    chosen_by = (parts["val"].full, parts["val"].known)
+    if experiment.val_labels == "observed":
+        chosen_by = ((observed["val"] == 1).astype(np.int8), None)
+    chosen = metrics.average_precision(fitted.val_logits[epoch], *chosen_by)
     labels = {f"{k}/full": part.full for k, part in parts.items()}
     labels |= {f"{k}/known": part.known for k, part in parts.items() if part.known is not None}
     save_file(logits, folder / "logits.safetensors")
@@ -302,7 +305,7 @@ def write_result(
     summary = {
         "val_map": fitted.history[epoch]["val_map"],
         **tested,
-        "val_undefined_classes": [classes[c] for c in np.flatnonzero(~(chosen_by == 1).any(0))],
+        "val_undefined_classes": [classes[c] for c in chosen.undefined],
         "definition": metrics.STEP,
         "best_epoch": epoch,
         "val_labels": experiment.val_labels,

@@ -93,10 +93,14 @@ class Space(BaseModel):
         return min(self.trials or combinations, combinations)
 
     @property
+    def rule(self) -> str:
+        """The rule that compares trials, see `Experiment.select`."""
+        return self.experiment.get("select", "map")
+
+    @property
     def measure(self) -> str:
-        """What trials are compared by."""
-        rule = self.experiment.get("select", "map")
-        return "validation mAP" if rule == "map" else f"validation {rule}"
+        """What trials are compared by, in words."""
+        return "validation mAP" if self.rule == "map" else f"validation {self.rule}"
 
     @property
     def choices(self) -> dict[str, dict]:

@@ -149,7 +149,7 @@ def _finish(study, space: Space, executor, root: Path, progress: bool) -> Search
     said += f"mean of {words.count(space.seeds, 'seed')}"
     write_preset(preset, fields, f"Chosen by the search {space.name!r} among {said}.")
     trials = _trials(study, space)
-    written = trials.rename(columns={"val_map": space.measure.replace("validation ", "val_").lower()})
+    written = trials.rename(columns={"val_map": f"val_{space.rule}"})
     written.to_csv(root / "search" / f"{space.name}.trials.csv", index=False)
     return SearchResult(space, chosen, best.value, runs, counts, preset, trials)
 
