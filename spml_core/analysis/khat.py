@@ -102,7 +102,7 @@ class SlopeTest:
 
     Attributes:
         w: the slope at w = 0 to first order (one Newton step), close to that of `fit_k_hat` where the curve is flat.
-        null: the same with the classes of `probs` shuffled.
+        null: the same slope for random permutations of the classes of `probs`.
     """
 
     w: float
@@ -125,16 +125,16 @@ def slope_test(probs, observed, full, known=None, *, permutations: int = 200, se
 
     Before training, p differs far more between classes than between images, because of the random head. The rows of the
     head are drawn from one distribution, so every assignment of the columns of `probs` to classes is equally likely,
-    and the slope with shuffled columns is what chance produces. A standard error that treats the N*C labels as
+    and the slope with permuted columns is what chance produces. A standard error that treats the N*C labels as
     independent would be too small.
 
     Args as in `fit_k_hat`.
     """
     rng = np.random.default_rng(seed)
     probs = np.asarray(probs)
-    shuffled = (probs[:, rng.permutation(probs.shape[1])] for _ in range(permutations))
+    permuted = (probs[:, rng.permutation(probs.shape[1])] for _ in range(permutations))
     truth = observed, full, known
-    return SlopeTest(_slope(probs, *truth), np.array([_slope(q, *truth) for q in shuffled]))
+    return SlopeTest(_slope(probs, *truth), np.array([_slope(q, *truth) for q in permuted]))
 
 
 def _slope(probs, observed, full, known) -> float:
