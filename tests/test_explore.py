@@ -425,7 +425,7 @@ def test_the_axes_hold_every_curve_and_never_shrink():
 def test_why_the_end_is_not_reached(lab):
     lab.method.value = "gr"
     lab.epoch.value = 10
-    assert "stop one epoch short of the end" in lab.equation.value and "at 9/10" in lab.equation.value
+    assert "w and b have gone 9/10" in lab.equation.value and "σ have gone 10/10" in lab.equation.value
     (schedule,) = lab.hyperparameters.controls["schedule"]
     schedule.value = "paper"
     assert "short" not in lab.equation.value

@@ -107,6 +107,7 @@ class GR(Method):
             return ""
         epoch, epochs = step.epoch, step.num_epochs
         return (
-            f"With the schedule “code”, w and b are at {epoch - 1}/{epochs} of the way from start to end, and stop "
-            f"one epoch short of the end; μ and σ are at {epoch}/{epochs}, as all four are with “paper”."
+            f"Schedule “code”, as in the released code: w and b have gone {epoch - 1}/{epochs} of the way to their end "
+            f"values and never quite reach them; μ and σ have gone {epoch}/{epochs}. Schedule “paper”: all four have "
+            f"gone {epoch}/{epochs}."
         )
