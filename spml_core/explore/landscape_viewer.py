@@ -88,7 +88,7 @@ class LandscapeViewer(Panel):
         self.direction = choice("slice", SLICES)
         steps = [steps for one in self.surfaces.values() for steps in (one.alphas, one.betas)]
         self.reach = max(np.abs(each).max() for each in steps)
-        self.at = slider("at step, other direction", 0.0, -self.reach, self.reach, 0.01)
+        self.at = slider("position of the slice", 0.0, -self.reach, self.reach, 0.01)
         self.at.step = min(np.diff(each).min() for each in steps)
         self.readout = widgets.HTML()
         self._shown = None
