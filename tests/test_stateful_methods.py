@@ -161,9 +161,11 @@ def test_large_losses_are_the_largest():
         losses.large_losses(logits, observed, k=-1)
 
 
-@pytest.mark.parametrize("k", [1, 7, 20, 34, 35])
-def test_large_losses_are_exactly_k(k):
-    logits, observed = batch(5, 7)
+@pytest.mark.parametrize(
+    ("k", "rows"), [(1, 5), (7, 5), (20, 5), (34, 5), (35, 5), (1, 99), (20, 99), (43, 99)]
+)
+def test_large_losses_are_exactly_k(k, rows):
+    logits, observed = batch(rows, 7)
     logits = logits.round()  # ties
     logits[1, :3] = torch.tensor([-torch.inf, torch.inf, -torch.inf])
     found = losses.large_losses(logits, observed, k=k)

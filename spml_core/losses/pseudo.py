@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from spml_core.losses.common import as_positive, prepare, reduce, same_shape, toward
 from spml_core.losses.focal import base_loss
@@ -12,6 +13,7 @@ from spml_core.losses.negative import an
 from spml_core.losses.terms import cross_entropy
 
 __all__ = ["en", "large_losses", "ll_ct", "ll_r", "pseudo_label"]
+GROUP = 8  # values per group in `kth_largest`
 
 
 def en(
@@ -103,10 +105,22 @@ def large_losses(logits: Tensor, observed: Tensor, *, k: int) -> Tensor:
     if k == 0:
         return torch.zeros_like(z, dtype=torch.bool)
     z = torch.where(y == 0, z.detach(), -torch.inf).flatten()
-    last = z.kthvalue(z.numel() - k + 1).values
+    last = kth_largest(z, k)
     above, tied = z > last, z == last
-    room = (k - above.sum()) * (last > -torch.inf)
+    room = (k - above.sum(dtype=torch.int32)) * (last > -torch.inf)
     return (above | (tied & (tied.cumsum(0, dtype=torch.int32) <= room))).view(logits.shape)
+
+
+def kth_largest(values: Tensor, k: int) -> Tensor:
+    """Return the k-th largest of (M,) values.
+
+    The k largest values lie in the k groups with the largest maxima. If k is small, it is faster to select among these
+    than among all values, since `kthvalue` runs on one thread of a CPU.
+    """
+    if k * GROUP <= len(values) // 2:
+        groups = pad(values, (0, -len(values) % GROUP), value=-torch.inf).view(-1, GROUP)
+        values = groups[groups.amax(1).topk(k, sorted=False).indices].flatten()
+    return values.kthvalue(len(values) - k + 1).values
 
 
 def count_of(share: float, total: int) -> int:
