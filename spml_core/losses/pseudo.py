@@ -13,6 +13,7 @@ from spml_core.losses.negative import an
 from spml_core.losses.terms import cross_entropy
 
 __all__ = ["en", "large_losses", "ll_ct", "ll_r", "pseudo_label"]
+REJECTED = 2  # as a label within `ll_r`: compiled, that is faster than a mask
 GROUP = 8  # values per group in `kth_largest`
 
 
@@ -70,8 +71,8 @@ def ll_r(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -
         k: >= 0, number of labels of the batch; the method computes it from its rate.
     """
     z, y = prepare(logits, observed)
-    kept = 1 - large_losses(logits, observed, k=k).to(z.dtype)
-    return reduce(kept * cross_entropy(toward(z, y)), reduction)
+    y = y.masked_fill(large_losses(logits, observed, k=k), REJECTED)
+    return reduce(cross_entropy(toward(z, y)).masked_fill(y == REJECTED, 0), reduction)
 
 
 def ll_ct(logits: Tensor, observed: Tensor, *, k: int, reduction: str = "mean") -> Tensor:
