@@ -271,6 +271,7 @@ def test_an_interrupt_ends_workers_and_starts_nothing_more(kill):
     """A terminal interrupts all processes; a kernel may be interrupted alone. There is one traceback, the parent's."""
     code = (
         "import os, signal, operator; from spml_core.runs.executors import outcomes, processes\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # it is ignored where tests run in the background
         "with processes(2) as pool:\n"
         "    print(pool.submit(os.getpid).result(), flush=True)\n"
         "    list(outcomes(operator.call, [signal.pause] * 5, pool))"
