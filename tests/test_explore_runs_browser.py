@@ -96,7 +96,7 @@ def test_the_epoch_moves_all_four_pictures(opened, root):
 
 
 @pytest.mark.parametrize(
-    "name, slider, steps", [("Landscapes", "azimuth", 5), ("Landscapes", "at step", 2), ("Predictions", "page", 2)]
+    "name, slider, steps", [("Landscapes", "azimuth", 5), ("Landscapes", "position of", 2), ("Predictions", "page", 2)]
 )  # fmt: skip
 def test_a_key_changes_the_picture(opened, name, slider, steps):
     page, errors, _ = opened
