@@ -276,7 +276,7 @@ EDITS = [  # file, text, its replacement, the methods whose digest changes
         set(),
     ),
     ("methods/latex.py", r"- p)\,p^2", r"- p)\,p^{2}", set()),
-    ("methods/gr.py", "w and b are at", "both are at", set()),
+    ("methods/gr.py", "w and b have gone", "both have gone", set()),
     # What a method requires of a number is.
     ("methods/gr.py", '"sigma": Pair((2.0, 0.5)', '"sigma": Pair((1.0, 0.5)', {"gr"}),
 ]
