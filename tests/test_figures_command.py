@@ -448,10 +448,10 @@ def test_ctrl_c_ends_the_kernels(project):
     reader = os.open(project / "pid", os.O_RDONLY | os.O_NONBLOCK)
     write(project, "01-long", 'import os\nopen("pid", "w").write(str(os.getpid()))\nwhile True: pass')
     write(project, "02-next", "1")
-    heard = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # ignored in the background
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
+        "from spml_core.cli import main; main(['figures'])"
     )
-    code = f"{heard}; from spml_core.cli import main; main(['figures'])"
     process = run_python(code, cwd=project, stderr=subprocess.STDOUT)
     assert select.select([reader], [], [], 120)[0], "the notebook never started"
     kernel = int(os.read(reader, 100))

@@ -115,8 +115,8 @@ def large_losses(logits: Tensor, observed: Tensor, *, k: int) -> Tensor:
 def kth_largest(values: Tensor, k: int) -> Tensor:
     """Return the k-th largest of (M,) values.
 
-    The k largest values lie in the k groups with the largest maxima. If k is small, it is faster to select among these
-    than among all values, since `kthvalue` runs on one thread of a CPU.
+    The k largest values lie in the k groups with the largest maxima. If k is small, these groups hold far fewer values
+    than there are in all, and selecting among them is faster.
     """
     if k * GROUP <= len(values) // 2:
         groups = pad(values, (0, -len(values) % GROUP), value=-torch.inf).view(-1, GROUP)
