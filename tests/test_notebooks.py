@@ -482,10 +482,10 @@ def test_predictions(headline):
 @pytest.mark.slow
 def test_selection_without_clean_labels(headline):
     numbers = headline("13-selection-without-clean-labels")
-    lost = {rule: one(numbers, "mean cost of choosing the epoch", f"'{rule}'") for rule in ("ranking", "map")}
+    lost = {rule: one(numbers, "points of mAP lost by choosing the epoch", f"'{rule}'") for rule in ("ranking", "map")}
     assert lost["ranking"] < lost["map"]
-    assert one(numbers, "highest cost of choosing the epoch") < 1
-    assert one(numbers, "highest cost of choosing epoch, rate and hyperparameters") < 2
+    assert one(numbers, "largest loss of mAP by choosing the epoch") < 1
+    assert one(numbers, "largest loss of mAP by choosing epoch, rate and hyperparameters") < 2
     f1 = {way: numbers[f"CF1, {way}"] for way in ("0.5", "prior", "estimated prior", "clean F1")}
     assert f1["0.5"] + 4 < f1["estimated prior"] and abs(f1["prior"] - f1["clean F1"]) < 1
 
