@@ -364,6 +364,46 @@ def test_digest_of_a_method_of_ones_own(tmp_path, registry, monkeypatch, text, r
         del sys.modules[f"own{n}"]
 
 
+OTHER_FILES = {
+    "own_weights": "def weight(factor):\n    return 2 * factor\n",
+    "own_losses": """
+import own_weights
+from spml_core import losses
+
+def scaled(logits, observed, *, factor=2.0, reduction="mean"):
+    return own_weights.weight(factor) * losses.an(logits, observed, reduction=reduction)
+""",
+    "own_method": """
+from own_losses import scaled
+from spml_core.methods import LossMethod, register
+
+@register("scaled")
+class Scaled(LossMethod):
+    loss = staticmethod(scaled)
+""",
+}
+
+
+def test_digest_of_a_method_whose_code_is_in_several_files(tmp_path, registry, monkeypatch):
+    def digest(changed=""):
+        folder = tmp_path / (changed or "first")
+        folder.mkdir()
+        for name, code in OTHER_FILES.items():
+            monkeypatch.delitem(sys.modules, name, raising=False)
+            (folder / f"{name}.py").write_text(
+                code.replace("factor", "strength") if name == changed else code
+            )
+        with monkeypatch.context() as context:
+            context.syspath_prepend(folder)
+            importlib.import_module("own_method")
+        return source_digest("scaled")
+
+    digests = [digest(), digest("own_losses"), digest("own_weights")]
+    for name in OTHER_FILES:
+        del sys.modules[name]
+    assert len(set(digests)) == 3
+
+
 # What a method is given wrongly.
 
 

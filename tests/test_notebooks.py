@@ -482,7 +482,10 @@ def test_predictions(headline):
 @pytest.mark.slow
 def test_selection_without_clean_labels(headline):
     numbers = headline("13-selection-without-clean-labels")
-    lost = {rule: one(numbers, "points of mAP lost by choosing the epoch", f"'{rule}'") for rule in ("ranking", "map")}
+    lost = {
+        rule: one(numbers, "points of mAP lost by choosing the epoch", f"'{rule}'")
+        for rule in ("ranking", "map")
+    }
     assert lost["ranking"] < lost["map"]
     assert one(numbers, "largest loss of mAP by choosing the epoch") < 1
     assert one(numbers, "largest loss of mAP by choosing epoch, rate and hyperparameters") < 2

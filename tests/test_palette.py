@@ -51,6 +51,8 @@ def test_methods_without_a_look_are_given_one(monkeypatch):
         methods.register(f"mine{n}")(type(f"Mine{n}", (methods.get("gr"),), {}))
     test_every_method_has_its_look()
     assert before == {name: figures.style(name) for name in before}
+    published = {method["color"] for method in before.values()}
+    assert not published & {figures.color(f"mine{n}") for n in range(8)}
     look = figures.style("mine3")
     assert look["label"] == "mine3" and figures.color("mine3") == look["color"]
     methods.register("mine3")(type("Mine3", (methods.get("gr"),), {}))  # a cell that runs twice
@@ -65,7 +67,7 @@ def test_methods_with_the_same_line_differ_in_colour(vision):
     for one, other in combinations(seen, 2):
         if figures.style(one)["linestyle"] == figures.style(other)["linestyle"]:
             assert np.linalg.norm(seen[one] - seen[other]) >= 10, (one, other)
-    for one, other in combinations(display.COLORS, 2):  # of which methods without a colour are given one
+    for one, other in combinations(display.COLORS + display.NEW_COLORS, 2):
         assert np.linalg.norm(lab(one, vision) - lab(other, vision)) >= 10, (one, other)
     assert np.linalg.norm(lab(palette.POSITIVE, vision) - lab(palette.NEGATIVE, vision)) >= 40
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import sys
 import textwrap
 import threading
 from functools import cache
+from pathlib import Path
 
 from spml_core import losses
 from spml_core.methods.base import SHOWN, Method
@@ -19,8 +21,9 @@ _PARSING = threading.Lock()  # CPython 3.11's parser fails when threads build sy
 def source_digest(name: str) -> str:
     """Return the SHA-256 of the code a method consists of: its class, the losses it calls, and what these call.
 
-    Comments, docstrings and display attributes (`SHOWN`) do not count. The digest is part of a run's identity, so that
-    editing a loss retrains the runs of that loss and no others.
+    This includes functions in the user's own modules, but not in other installed packages. Comments, docstrings and
+    display attributes (`SHOWN`) do not count. The digest is part of a run's identity, so that editing a loss retrains
+    the runs of that loss and no others.
     """
     seen: dict[str, str] = {}
     queue = [cls for cls in get(name).__mro__ if issubclass(cls, Method)]
@@ -31,15 +34,26 @@ def source_digest(name: str) -> str:
             continue
         with _PARSING:
             seen[key], names = _code(item)
-        # Both, since a name may be a function in one and a module in the other.
-        scopes = (vars(inspect.getmodule(item)), vars(losses))
+        here = vars(inspect.getmodule(item))
+        modules = [here[name] for name in names if inspect.ismodule(here.get(name))]
+        # All of them, since a name may be a function in one and a module in another.
+        scopes = (here, vars(losses), *(vars(module) for module in modules if _is_own(module.__name__)))
         found = [scope.get(name) for name in names for scope in scopes]
         queue += [f for f in found if inspect.isfunction(f) and _counts(f, item)]
     return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()
 
 
 def _counts(function, caller) -> bool:
-    return function.__module__.startswith(losses.__name__) or function.__module__ == caller.__module__
+    module = function.__module__
+    return module.startswith(losses.__name__) or module == caller.__module__ or _is_own(module)
+
+
+def _is_own(module: str) -> bool:
+    """Return whether a module is the user's: not of this package, not of Python, and not installed."""
+    if module.partition(".")[0] in {"spml_core", *sys.stdlib_module_names}:
+        return False
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    return not {"site-packages", "dist-packages"} & {*file.parts}
 
 
 @cache  # a changed function is a new object

@@ -13,14 +13,20 @@ from typing import NamedTuple
 BLACK, BLUE, VERMILION, PURPLE, GREEN = "#000000", "#0173b2", "#d55e00", "#cc78bc", "#029e73"
 ORANGE, BROWN, GREY, SKY, PINK, WINE = "#de8f05", "#ca9161", "#949494", "#56b4e9", "#fbafe4", "#882255"
 COLORS = (BLACK, BLUE, VERMILION, PURPLE, GREEN, ORANGE, BROWN, GREY, SKY, PINK, WINE)
+NEW_COLORS = (
+    "#3000c0",
+    "#781800",
+    "#306030",
+)  # for methods without a colour; no method of the papers has one of these
 LINES = ("-", "--", ":", "-.", (0, (3, 1, 1, 1, 1, 1)))
 
 
 def free_look(name: str, taken: Iterable[tuple]) -> tuple:
-    """Return an unused (colour, line) for a method without one, always the same for the same name."""
-    looks, start, taken = [(c, line) for line in LINES for c in COLORS], zlib.crc32(name.encode()), set(taken)
-    turned = [looks[(start + n) % len(looks)] for n in range(len(looks))]
-    return next((look for look in turned if look not in taken), turned[0])
+    """Return an unused (colour, line) for a method without one; new colours and solid lines come first."""
+    first, taken = zlib.crc32(name.encode()) % len(NEW_COLORS), set(taken)
+    turned = NEW_COLORS[first:] + NEW_COLORS[:first]
+    looks = [(color, line) for colors in (turned, COLORS) for line in LINES for color in colors]
+    return next((look for look in looks if look not in taken), looks[0])
 
 
 def look_order(method) -> tuple[int, int]:
