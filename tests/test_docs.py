@@ -257,7 +257,10 @@ def test_a_missing_extra_is_named_by_the_import_that_needs_it(room, tmp_path):
 
 SNIPPETS = {  # page: what is replaced, so that it is small and on this machine
     "README.md": {"seed=0)": f"seed=0, epochs=1, data={DIGITS})"},
-    "docs/notebooks.md": {"seed=0)": f"seed=0, epochs=1, data={DIGITS})"},
+    "docs/notebooks.md": {
+        "seeds=[0, 1, 2])": f"seeds=[0, 1, 2], epochs=1, data={DIGITS})",
+        "seed=0)": f"seed=0, epochs=1, data={DIGITS})",
+    },
     "docs/label-draws.md": {
         'truth("digits")': f'truth("digits", **{DIGITS})',
         "data=options)": f"data=options | {DIGITS}, epochs=1)",
@@ -311,17 +314,17 @@ def table_of(page: str, heading: str) -> list[list[str]]:
 
 
 def test_the_page_on_losses_has_every_method_check_and_head():
-    rows = {
-        name: row for row in table_of("docs/losses.md", "name") for name in re.findall(r"`(\w+)`", row[0])
-    }
-    assert rows.keys() == set(methods.names())
+    rows = {name for row in table_of("docs/losses.md", "name") for name in re.findall(r"`(\w+)`", row[0])}
+    assert rows == set(methods.names()), "the table of docs/losses.md needs one entry for each method"
     assert [name for row in table_of("docs/losses.md", "check") for name in row[0].split(", ")] == [*CHECKS]
     assert {row[0].strip("`") for row in table_of("docs/losses.md", "head")} == set(models.HEADS)
 
 
 @pytest.mark.parametrize("name", methods.names())
 def test_the_page_on_losses_names_the_deviations_of(name):
-    (cell,) = [row[3] for row in table_of("docs/losses.md", "name") if f"`{name}`" in row[0]]
+    cells = [row[3] for row in table_of("docs/losses.md", "name") if f"`{name}`" in row[0]]
+    assert len(cells) == 1, f"the table of docs/losses.md needs one row for {name}"
+    (cell,) = cells
     if "¹" in cell:
         assert methods.defaults(name)["log_floor"] == 0, "`log_floor=1e-5` is promised"
     said = CliRunner().invoke(main, ["methods", name])

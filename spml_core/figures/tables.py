@@ -7,6 +7,7 @@ from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import pandas as pd
+from IPython import get_ipython
 from IPython.display import display
 from pylatexenc import latexencode
 
@@ -70,8 +71,11 @@ def save_table(
     )
     head, body = latex.split("\n", 1)
     stem.with_name(f"{name}.tex").write_text(f"{head}\n\\centering\n\\small\n{body}", encoding="utf-8")
-    plain = {"text/html": shown.to_html(index=False), "text/plain": shown.to_string(index=False)}
-    display(plain, raw=True)
+    plain = shown.to_string(index=False)
+    if get_ipython() is None:
+        print(plain)
+    else:
+        display({"text/html": shown.to_html(index=False), "text/plain": plain}, raw=True)
 
 
 def tex(text: str) -> str:
