@@ -55,6 +55,7 @@ def test_undefined_classes_of_both_splits_are_said(train):
     head, row = ([cell.strip() for cell in line if cell.strip()] for line in table_of(output))
     assert head == ["method", "val mAP", "test mAP", "seeds", "best epochs"]
     assert all("±" in cell for cell in row[1:3]) and row[3] == "2"
+    assert "Mean ± standard deviation over the seeds." in output
     assert "val: 1 of 4 classes has no AP (no positive, or no label that is known to be absent): d." in output
     assert (
         "test: 2 of 4 classes have no AP (no positive, or no label that is known to be absent): c, d."

@@ -238,7 +238,8 @@ def _results(methods, runs) -> str:
         epochs = ",".join(str(run.summary["best_epoch"]) for run in own)
         rows.append((method, *(text.mean_map(own, split) for split in splits), str(seeds), epochs))
     by = "mAP" if first.get("select", "map") == "map" else f"{first['select']}"
-    lines = [f"AP: {first['definition']}. Epoch chosen by {by} on {first['val_labels']} validation labels."]
+    lines = ["Mean ± standard deviation over the seeds."] if seeds > 1 else []
+    lines += [f"AP: {first['definition']}. Epoch chosen by {by} on {first['val_labels']} validation labels."]
     for split in splits:
         undefined = set().union(*(run.summary[f"{split}_undefined_classes"] or () for run in runs))
         if lacking := [name for name in runs[0].classes if name in undefined]:
