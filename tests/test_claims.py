@@ -83,7 +83,7 @@ def test_another_processor_decides_or_leaves_open_but_does_not_turn_a_verdict_ro
 
 def test_evidence_of_many_differences_is_the_lowest():
     many = {f"d{n}": [n + 1.0, n + 1.1, n + 0.9] for n in range(6)}
-    assert Claim.differences("all", many).evidence.startswith("lowest of 6: d0 +1.0")
+    assert Claim.differences("all", many).evidence.startswith("lowest 3 of 6: d0 +1.0")
 
 
 def test_facts_need_no_seeds():

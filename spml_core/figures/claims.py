@@ -133,7 +133,7 @@ def _evidence(intervals: Mapping[str, Interval], above: float) -> str:
     shown = lowest[:SHOWN] if len(lowest) > SHOWN + 1 else intervals
     text = ", ".join(f"{name} {intervals[name]}" for name in shown)
     if len(shown) < len(intervals):
-        text = f"lowest of {len(intervals)}: {text}"
+        text = f"lowest {len(shown)} of {len(intervals)}: {text}"
     return text if above == 0 else f"{text}; bound {above:g}"
 
 
