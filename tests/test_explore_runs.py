@@ -36,7 +36,7 @@ def root(tmp_path_factory):
         trained = run(Experiment(method=method, data=SIZES, epochs=epochs), root, progress=False)
         if method in ("an", "gr"):
             around = landscape.Neighbourhood(trained, root / "landscapes", num_images=16)
-            around.surface(ALPHAS, progress=False)
+            around.surface(ALPHAS)
     return root
 
 
@@ -286,7 +286,7 @@ def test_viewer_shows_stored_surfaces_on_one_scale(root):
 
 def test_surfaces_are_told_apart(root, runs, tmp_path):
     copied = shutil.copytree(root / "landscapes", tmp_path / "landscapes")
-    landscape.Neighbourhood(runs["an"], copied, num_images=8).surface(ALPHAS, progress=False)
+    landscape.Neighbourhood(runs["an"], copied, num_images=8).surface(ALPHAS)
     panel = landscape_viewer(copied)
     names = [*panel.surfaces]
     assert len(names) == 3 and [name.split(":")[0] for name in names] == ["AN", "AN", "GR"]
@@ -320,9 +320,7 @@ def test_viewer_of_surfaces_with_a_hole(root):
 
 
 def test_viewer_takes_surfaces_only(root, runs):
-    lines = landscape.Neighbourhood(runs["an"], root / "lines", num_images=8).line(
-        [-1.0, 0.0, 1.0], progress=False
-    )
+    lines = landscape.Neighbourhood(runs["an"], root / "lines", num_images=8).line([-1.0, 0.0, 1.0])
     with pytest.raises(ValueError, match="'an' holds lines"):
         landscape_viewer(surfaces={"an": lines})
 

@@ -102,7 +102,6 @@ def curvature(
     num_vectors: int = 16,
     tol: float = 1e-3,
     seed: int = 0,
-    progress: bool = True,
 ) -> Curvature:
     """Return the largest eigenvalue (Lanczos) and the trace (Hutchinson) of a loss's Hessian, batch norm frozen.
 
@@ -125,7 +124,7 @@ def curvature(
     mean = _Mean(problem.losses[loss])
     fixed = {"check_deterministic": False, "num_data": len(rows)}
     hessian = HessianLinearOperator(problem.model, mean, parameters, batches, **fixed)
-    with tqdm(desc="curvature", unit="pass", leave=False, disable=None if progress else True) as bar:
+    with tqdm(desc="curvature", unit="pass", leave=False, disable=None) as bar:
 
         def show(*_) -> None:
             bar.update()
