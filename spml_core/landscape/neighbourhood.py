@@ -27,7 +27,7 @@ class Neighbourhood:
     Args:
         run: a finished run.
         folder: where the files are stored.
-        problem: options of `of_run`: num_images, seed, batch_norm, device.
+        problem: options of `of_run`: num_images, batch_norm, device.
     """
 
     def __init__(self, run: Run, folder: str | Path, **problem):
@@ -47,7 +47,7 @@ class Neighbourhood:
         return self._landscape(surface, alphas, directions)
 
     def curvature(self, loss: str, **options) -> Curvature:
-        """Return `landscape.curvature`; options: num_vectors, tol, seed."""
+        """Return `landscape.curvature`; options: num_vectors, tol."""
         path = self._path("hessian", "json", [loss, options])
         if not path.exists():
             with threads(self.run.config["threads"]):
