@@ -217,8 +217,9 @@ def save_figure(
     Raises:
         ValueError: the name is not a file name but leads into another folder.
     """
-    fonts = {"font": _chosen["font"], "font_asked": _chosen["font_asked"]}
-    stem = write_data(name, directory, data, "figure", caption, context, source, **fonts)
+    about = {"kind": "figure", "caption": caption, "context": context, "source": source}
+    about |= {"font": _chosen["font"], "font_asked": _chosen["font_asked"]}
+    stem = write_data(name, directory, data, about)
     title = {"Title": caption or name}
     silent = dict.fromkeys(("CreationDate", "Producer", "Creator"))
     fixed = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": name}
