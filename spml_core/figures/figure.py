@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from tueplots import axes, figsizes, fontsizes
 
 from spml_core.figures.tables import write_data
-from spml_core.words import count
+from spml_core.words import check_name, count
 
 # Ships with matplotlib and looks like Times: nothing to install, the same file everywhere.
 FONT = "STIXGeneral"
@@ -111,8 +111,7 @@ def subplots(
         ValueError: unknown width.
     """
     widths, texts = _sizes(_chosen["venue"])
-    if width not in widths:
-        raise ValueError(f"unknown width {width!r}: use one of {', '.join(widths)}")
+    check_name("width", width, widths)
     own = {
         "figure.figsize": (widths[width], widths[width] / ncols * height_to_width * nrows),
         "figure.dpi": 150,
