@@ -39,13 +39,12 @@ COLUMNS = {
 def measure(labels: Labels) -> pd.DataFrame:
     """Return `analysis.identification_curve`, with columns that are the same for all thresholds.
 
-    These are the numbers of false and true negatives, the share of false negatives (the precision of a guess), and the
-    Wasserstein distance, negative if the false negatives score lower, NaN if a group is empty.
+    These are the numbers of false and true negatives, and their Wasserstein distance, negative if the false negatives
+    score lower, NaN if a group is empty.
     """
     false, true = int(labels.missing_positive.sum()), int(labels.missing_negative.sum())
     curve = analysis.identification_curve(labels.probs, **unobserved.truth(labels), thresholds=THRESHOLDS)
-    chance = false / (false + true) if false + true else np.nan
-    return curve.assign(false=false, true=true, chance=chance, distance=unobserved.distance(labels))
+    return curve.assign(false=false, true=true, distance=unobserved.distance(labels))
 
 
 class RunBrowser(RunPanel):
