@@ -121,7 +121,7 @@ class RunPanel(Panel):
         known = record.finished(root) if runs is None else [*runs]
         if not known:
             raise NothingToShow("there are no runs yet: train one in the loss lab or with spml train")
-        self.root, self.table = root, overview(known)
+        self.table = overview(known)
         self._kinds = {run: self.alike(run) for run in known}
         self.sort = choice("sort runs by", ORDERS)
         self.words = widgets.Text(placeholder="words, e.g. gr digits", description="filter runs by", **WIDE)
