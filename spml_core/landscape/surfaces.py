@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,12 @@ import numpy as np
 import pandas as pd
 import torch
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from tqdm.auto import tqdm
 
 from spml_core.landscape.directions import random_direction
 from spml_core.landscape.problem import Problem
+from spml_core.paths import write_whole
 
 CHUNK = 25  # points computed between two writes
 
@@ -134,7 +134,7 @@ def _compute(problem, kind, alphas, directions, points, path) -> Landscape:
                 arrays[f"loss/{name}"][cells] = values
             arrays["done"][cells] = 1
             if path is not None:
-                _write(path, meta, arrays)
+                write_whole(path, save(arrays, {"landscape": json.dumps(meta, allow_nan=False)}))
             bar.update(len(cells))
     return Landscape._of(meta, arrays)
 
@@ -177,10 +177,3 @@ def _read(path: str | Path) -> tuple[dict, dict[str, np.ndarray]]:
     with safe_open(path, "numpy") as file:
         names = file.keys()
         return json.loads(file.metadata()["landscape"]), {name: file.get_tensor(name) for name in names}
-
-
-def _write(path: Path, meta: dict, arrays: dict[str, np.ndarray]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-    save_file(arrays, draft, {"landscape": json.dumps(meta, allow_nan=False)})
-    draft.replace(path)
