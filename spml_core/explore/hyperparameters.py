@@ -28,14 +28,12 @@ class Hyperparameters:
 
     def shown(self) -> list[widgets.Widget]:
         """Return the controls that apply, given the values of the others."""
-        return [widget for name in self._applicable() for widget in self.controls[name]]
+        return [widget for name in self.params() for widget in self.controls[name]]
 
     def params(self) -> dict:
         """Return the values of all controls that are shown, with the digits that are shown."""
-        return {name: self._value(name) for name in self._applicable()}
-
-    def _applicable(self) -> list[str]:
-        return self.method.applicable({name: self._value(name) for name in self.controls})
+        values = {name: self._value(name) for name in self.controls}
+        return {name: values[name] for name in self.method.applicable(values)}
 
     def _value(self, name: str):
         values = tuple(number(widget) for widget in self.controls[name])
