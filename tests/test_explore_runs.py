@@ -145,7 +145,7 @@ def test_compared_with_what_is_alike(several):
 def test_settings_in_words(runs):
     settings = choosing.overview([runs["gr"], runs["bce"], runs["gr"]])["settings"]
     assert {*settings} == {"digits, train=80, val=40, test=20, epochs=2"}  # all labels are what bce asks for
-    assert choosing.name_of(runs["gr"]) == "GR, seed 0"
+    assert choosing.names_of([runs["gr"]]) == ["GR, seed 0"]
 
 
 def test_nothing_to_show(tmp_path):
@@ -354,7 +354,8 @@ def test_bars_are_those_of_the_table(runs, compare):
     panel.page.value = 3
     rows, shown = panel.page_rows, panel.shown
     assert len(shown) == (2 if compare else 1) and rows.tolist() == [6, 7, 8]
-    probs = {choosing.name_of(one): one.labels("val").probs[rows] for one in shown}
+    names = choosing.names_of(shown)
+    probs = {name: one.labels("val").probs[rows] for name, one in zip(names, shown, strict=True)}
     labels = runs["an"].labels("val")
     full, observed = labels.full[rows], labels.observed[rows]
     bars = examples.table(probs, full, observed, images=["a", "b", "c"], classes=runs["an"].classes)

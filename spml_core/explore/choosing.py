@@ -36,14 +36,9 @@ class NothingToShow(ValueError):
     """There is nothing for a panel to show yet; the message says how to create something."""
 
 
-def name_of(run: Run) -> str:
-    """Return e.g. "GR, seed 0"."""
-    return f"{figures.label(run.config['method'])}, seed {run.config['seed']}"
-
-
 def names_of(runs: list[Run]) -> list[str]:
-    """Return `name_of` one or two runs; a second one of the same name has ", other settings" appended."""
-    names = [name_of(run) for run in runs]
+    """Return e.g. ["GR, seed 0"]; a second run of the same name has ", other settings" appended."""
+    names = [f"{figures.label(run.config['method'])}, seed {run.config['seed']}" for run in runs]
     return names if len({*names}) == len(names) else [names[0], f"{names[1]}, other settings"]
 
 
