@@ -1,7 +1,6 @@
 """Tables that go into a paper as they are: CSV, LaTeX with booktabs, and captions."""
 
 import json
-import math
 import re
 from pathlib import Path, PureWindowsPath
 
@@ -50,9 +49,9 @@ def save_table(
         raise ValueError(f"bold has the shape {bold.shape}, the table {table.shape}: they must be the same")
 
     def text(cell) -> str:
-        if isinstance(cell, float | np.floating):
-            return "--" if math.isnan(cell) else float_format % cell
-        return "--" if cell is None else str(cell)
+        if pd.isna(cell):
+            return "--"
+        return float_format % cell if isinstance(cell, float | np.floating) else str(cell)
 
     about = {"kind": "table", "caption": caption, "context": context, "source": source}
     stem = write_data(name, directory, table, about)
