@@ -14,9 +14,7 @@ from matplotlib.figure import Figure
 
 from spml_core import figures, methods
 from spml_core.explore.panel import WIDE, Panel, choice, offer
-from spml_core.runs import record
-from spml_core.runs.experiment import Experiment
-from spml_core.runs.record import Labels, Run
+from spml_core.runs import Experiment, Labels, Run, record
 
 COLUMNS = ["method", "seed", "val", "test", "best", "settings"]  # of the list: mAP, and the best epoch
 HEAD = "method         seed   val  test best  settings"

@@ -17,8 +17,7 @@ from spml_core.explore.hyperparameters import Hyperparameters
 from spml_core.explore.panel import Panel, choice, make_room, slider, table
 from spml_core.explore.training import Training
 from spml_core.methods import Step
-from spml_core.runs.experiment import Experiment
-from spml_core.runs.record import Run
+from spml_core.runs import Experiment, Run
 
 BATCHWISE = "Computed for a batch with one observed positive per image and p spread evenly over the axis."
 READOUT = {"label": "", "loss": "loss L", "gradient": "gradient ∂L/∂z"}

@@ -10,7 +10,7 @@ import pandas as pd
 from spml_core import analysis, figures, methods
 from spml_core.explore.choosing import RunPanel, names_of
 from spml_core.explore.panel import LEGEND, colors, number, slider, table
-from spml_core.runs.record import Labels, Run
+from spml_core.runs import Labels, Run
 from spml_core.studies import every_epoch, unobserved
 
 NUM_BINS = 25  # of histograms and buckets
