@@ -62,7 +62,7 @@ def point_ratios(problem: landscape.Problem, points: int = 25, pairs: int = 7) -
             model(problem.inputs)
 
     ways = {
-        "ours": lambda: landscape.line(problem, steps, (0,), progress=False),
+        "ours": lambda: landscape.line(problem, steps, (0,)),
         "functional_call": lambda: [
             functional_call(model, moved(float(a)), (problem.inputs,)) for a in steps
         ],

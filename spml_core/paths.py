@@ -40,9 +40,9 @@ def command() -> str:
     return str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script)
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Write a text file atomically: no reader sees, and no interruption leaves, a part of it. Its folder is created."""
+def write_whole(file: Path, content: str | bytes) -> None:
+    """Write a file atomically: no reader sees, and no interruption leaves, a part of it. Its folder is created."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8", newline="\n")
+    draft.write_bytes(content.encode() if isinstance(content, str) else content)
     draft.replace(file)

@@ -42,7 +42,7 @@ def lab():
 
 
 def the_method_itself(name, epoch, **params):
-    """Return the method's scalar, and N*C times its gradient, on the batch that `curves.compute` describes."""
+    """Return the method's scalar, and N*C times its gradient, on the batch that `Setting.curve` describes."""
     logits = torch.from_numpy(Z)[:, None].repeat(1, 10).requires_grad_()
     index = torch.arange(len(Z))
     observed = torch.zeros(len(Z), 10)
@@ -57,7 +57,7 @@ def the_method_itself(name, epoch, **params):
 @pytest.mark.parametrize("epoch", [1, 7, 10])
 @pytest.mark.parametrize("name", WITH_CURVE)
 def test_gradients_are_those_of_the_method(name, epoch):
-    curve = curves.compute(name, Z, epoch, **NEEDED.get(name, {}))
+    curve = curves.Setting(name, NEEDED.get(name, {}), epoch).curve(Z)
     _, gradient, row = the_method_itself(name, epoch, **NEEDED.get(name, {}))
     np.testing.assert_allclose(curve.observed_gradient, gradient[row, row % 10], atol=1e-12)
     np.testing.assert_allclose(curve.missing_gradient, gradient[row, (row + 1) % 10], atol=1e-12)
@@ -68,14 +68,14 @@ def test_gradients_are_those_of_the_method(name, epoch):
 )
 def test_values_have_the_mean_of_the_method(name):
     """This holds where all missing labels of an image are treated alike, not where a rank divides them."""
-    curve = curves.compute(name, Z, 7, **NEEDED.get(name, {}))
+    curve = curves.Setting(name, NEEDED.get(name, {}), 7).curve(Z)
     value, _, _ = the_method_itself(name, 7, **NEEDED.get(name, {}))
     assert (9 * curve.missing.mean() + curve.observed.mean()) / 10 == pytest.approx(value, abs=1e-9)
 
 
 def test_a_loss_of_no_single_label_says_so():
     with pytest.raises(ValueError, match="role has no curve over p: it depends on estimates"):
-        curves.compute("role", Z, expected_positives=1.5)
+        curves.Setting("role", {"expected_positives": 1.5}, 1).curve(Z)
     with pytest.raises(ValueError, match="role has no curve"):
         loss_lab("role")
 
@@ -121,7 +121,7 @@ def by_equation(method, step, p):
 def check_equation(name, epoch=8, **params):
     p = np.linspace(0.01, 0.99, 50)
     params = NEEDED.get(name, {}) | params
-    curve = curves.compute(name, np.log(p / (1 - p)), epoch, **params)
+    curve = curves.Setting(name, params, epoch).curve(np.log(p / (1 - p)))
     told = by_equation(build(name, 10, 50, **params), Step(epoch, 10), p)
     np.testing.assert_allclose(told["observed"], curve.observed, rtol=2e-3, atol=1e-6)  # it has four digits
     np.testing.assert_allclose(told["missing"], curve.missing, rtol=2e-3, atol=1e-6)

@@ -68,7 +68,7 @@ def computed(page) -> dict[str, float]:
     }
     params |= {f"q{n}": driver.value(page, f"exponent q{sign}") for n, sign in zip("123", "₁₂₃", strict=True)}
     p, epoch = driver.value(page, "values at p"), int(driver.value(page, "epoch, of 10"))
-    curve = curves.compute("gr", np.log([p / (1 - p)]), epoch, **params)
+    curve = curves.Setting("gr", params, epoch).curve(np.log([p / (1 - p)]))
     return curve.drop(columns=["z", "p"]).iloc[0].to_dict()
 
 

@@ -36,7 +36,7 @@ def root(tmp_path_factory):
         trained = run(Experiment(method=method, data=SIZES, epochs=epochs), root, progress=False)
         if method in ("an", "gr"):
             around = landscape.Neighbourhood(trained, root / "landscapes", num_images=16)
-            around.surface(ALPHAS, progress=False)
+            around.surface(ALPHAS)
     return root
 
 
@@ -145,7 +145,7 @@ def test_compared_with_what_is_alike(several):
 def test_settings_in_words(runs):
     settings = choosing.overview([runs["gr"], runs["bce"], runs["gr"]])["settings"]
     assert {*settings} == {"digits, train=80, val=40, test=20, epochs=2"}  # all labels are what bce asks for
-    assert choosing.name_of(runs["gr"]) == "GR, seed 0"
+    assert choosing.names_of([runs["gr"]]) == ["GR, seed 0"]
 
 
 def test_nothing_to_show(tmp_path):
@@ -286,7 +286,7 @@ def test_viewer_shows_stored_surfaces_on_one_scale(root):
 
 def test_surfaces_are_told_apart(root, runs, tmp_path):
     copied = shutil.copytree(root / "landscapes", tmp_path / "landscapes")
-    landscape.Neighbourhood(runs["an"], copied, num_images=8).surface(ALPHAS, progress=False)
+    landscape.Neighbourhood(runs["an"], copied, num_images=8).surface(ALPHAS)
     panel = landscape_viewer(copied)
     names = [*panel.surfaces]
     assert len(names) == 3 and [name.split(":")[0] for name in names] == ["AN", "AN", "GR"]
@@ -320,9 +320,7 @@ def test_viewer_of_surfaces_with_a_hole(root):
 
 
 def test_viewer_takes_surfaces_only(root, runs):
-    lines = landscape.Neighbourhood(runs["an"], root / "lines", num_images=8).line(
-        [-1.0, 0.0, 1.0], progress=False
-    )
+    lines = landscape.Neighbourhood(runs["an"], root / "lines", num_images=8).line([-1.0, 0.0, 1.0])
     with pytest.raises(ValueError, match="'an' holds lines"):
         landscape_viewer(surfaces={"an": lines})
 
@@ -356,7 +354,8 @@ def test_bars_are_those_of_the_table(runs, compare):
     panel.page.value = 3
     rows, shown = panel.page_rows, panel.shown
     assert len(shown) == (2 if compare else 1) and rows.tolist() == [6, 7, 8]
-    probs = {choosing.name_of(one): one.labels("val").probs[rows] for one in shown}
+    names = choosing.names_of(shown)
+    probs = {name: one.labels("val").probs[rows] for name, one in zip(names, shown, strict=True)}
     labels = runs["an"].labels("val")
     full, observed = labels.full[rows], labels.observed[rows]
     bars = examples.table(probs, full, observed, images=["a", "b", "c"], classes=runs["an"].classes)

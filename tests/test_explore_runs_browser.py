@@ -25,9 +25,8 @@ def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("trained")
     for method in ("an", "gr"):
         trained = run(Experiment(method=method, data=SIZES, epochs=3), root, progress=False)
-        landscape.Neighbourhood(trained, root / "landscapes", num_images=16).surface(
-            np.linspace(-1, 1, 9), progress=False
-        )
+        around = landscape.Neighbourhood(trained, root / "landscapes", num_images=16)
+        around.surface(np.linspace(-1, 1, 9))
     return root
 
 

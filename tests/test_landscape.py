@@ -2,8 +2,6 @@
 
 import copy
 import json
-import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -338,20 +336,6 @@ def test_a_file_of_something_else_is_refused(counted, tmp_path):
     assert (tmp_path / "again.safetensors").read_bytes() == content
 
 
-def test_an_executor_gives_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(landscape.surfaces, "CHUNK", 3)
-    problem = image_problem()
-    method = methods.build("em_apl", 3, 20)
-    losses = {"own": landscape.MethodLoss(method, torch.zeros(20, 3), torch.arange(20), 10), **problem.losses}
-    problem = landscape.Problem(problem.model, problem.inputs, losses)
-    expected = landscape.surface(problem, STEPS[::2])
-    with ThreadPoolExecutor(2) as executor:
-        path = tmp_path / "surface.safetensors"
-        result = landscape.surface(problem, STEPS[::2], executor=executor, path=path)
-    for name in losses:
-        np.testing.assert_array_equal(result.values[name], expected.values[name])
-
-
 # Losses of methods.
 
 
@@ -442,8 +426,6 @@ def test_the_problem_of_a_run(trained):
         ),
     }
     assert problem.copy().values() == pytest.approx(expected, rel=1e-5)
-    elsewhere = pickle.loads(pickle.dumps(problem))  # as an executor of processes sends it
-    assert elsewhere.copy().values() == problem.copy().values()
     assert problem.note["run"] == trained.path.name
     line = landscape.line(problem, [-0.5, 0, 0.5], (0,))
     assert line.values["full_bce"].min() == line.values["full_bce"][0, 1]  # it was trained to be low here

@@ -29,7 +29,7 @@ def around(trained, tmp_path):
 def test_second_time_nothing_is_computed(around, monkeypatch):
     first = around()
     quick = {"num_vectors": 2, "tol": 0.1}
-    found = first.line(STEPS), first.surface(STEPS), first.curvature("own", progress=False, **quick)
+    found = first.line(STEPS), first.surface(STEPS), first.curvature("own", **quick)
     monkeypatch.setattr("spml_core.landscape.neighbourhood.of_run", None)
     again = around()
     for before, after in zip(found, (again.line(STEPS), again.surface(STEPS)), strict=False):
@@ -41,14 +41,14 @@ def test_second_time_nothing_is_computed(around, monkeypatch):
 
 def test_other_settings_are_other_files(around, tmp_path):
     for options in ({}, {"num_images": 16}, {"batch_norm": "recalibrated"}):
-        around(**options).line(STEPS, progress=False)
-    around().line(STEPS, directions=(3, 4, 5), progress=False)
-    around().line(STEPS / 2, progress=False)
+        around(**options).line(STEPS)
+    around().line(STEPS, directions=(3, 4, 5))
+    around().line(STEPS / 2)
     assert len(list(tmp_path.glob("*-line-*.safetensors"))) == 5
 
 
 def test_interrupted_surface_goes_on(around, tmp_path, monkeypatch):
-    whole = around().surface(STEPS, progress=False)
+    whole = around().surface(STEPS)
     (file,) = tmp_path.glob("*-surface-*.safetensors")
     file.unlink()
     monkeypatch.setattr(landscape.surfaces, "CHUNK", 5)
@@ -62,16 +62,16 @@ def test_interrupted_surface_goes_on(around, tmp_path, monkeypatch):
 
     monkeypatch.setattr(landscape.surfaces, "_values_at", stops)
     with pytest.raises(KeyboardInterrupt):
-        around().surface(STEPS, progress=False)
+        around().surface(STEPS)
     assert file.exists()
-    rest = around().surface(STEPS, progress=False)
+    rest = around().surface(STEPS)
     assert len(calls) == 3 + 3  # 2 of 5 chunks were kept
     assert (rest.values["own"] == whole.values["own"]).all()
 
 
 def test_flatness_is_that_of_lines_and_curvature(around):
     it, quick = around(), {"num_vectors": 2, "tol": 0.1}
-    table = it.flatness(STEPS, radius=0.5, delta=0.01, progress=False, **quick).set_index("loss")
+    table = it.flatness(STEPS, radius=0.5, delta=0.01, **quick).set_index("loss")
     line = it.line(STEPS)
     for loss in ("own", "full_bce"):
         rises = [landscape.mean_rise(STEPS, values, 0.5) for values in line.values[loss]]

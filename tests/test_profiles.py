@@ -129,7 +129,6 @@ def test_an_unknown_profile_names_those_there_are(project):
         ),
         ({"params": {"em": {"alpha": 1}}}, r"'params' is for 'em', which is not among the methods"),
         ({"params": {"gr": {"q9": 1}}}, r"q9"),
-        ({"seeds": []}, r"at least one seed"),
         ({"training": {"batchsize": 3}}, r"batchsize"),
         ({"training": {"lr": -1}}, r"lr"),
         ({"venue": "icmll"}, r"unknown venue 'icmll'"),
@@ -139,6 +138,14 @@ def test_what_does_not_exist_is_said_before_a_kernel_starts(project, given, mess
     with pytest.raises(NotebookError, match=message):
         runner.run_notebooks(["07"], given)
     assert sorted(os.listdir(project)) == ["notebooks"]
+
+
+def test_every_notebook_that_trains_asserts_that_there_is_a_seed():
+    planned = [run for run in planning.plan(parameters={"seeds": []}) if "seeds" in run.values]
+    assert len(planned) > 10
+    for run in planned:
+        with pytest.raises(NotebookError, match=r"needs `.*seeds.*`.*, but .*seeds = \[\]"):
+            profiles.check(run.notebook, run.values)
 
 
 def test_what_exists_passes(project):

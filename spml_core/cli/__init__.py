@@ -10,7 +10,6 @@ with extra("notebooks"):
     from spml_core.cli.figures import figures
     from spml_core.cli.methods import methods
     from spml_core.cli.predict import export, predict
-    from spml_core.cli.reference import commands
     from spml_core.cli.search import search
     from spml_core.cli.text import bars_without_a_width, plain_warnings
     from spml_core.cli.train import train
@@ -41,5 +40,5 @@ def main(context):
     bars_without_a_width()
 
 
-for command in (figures, explore, train, predict, export, search, methods, data, commands):
+for command in (figures, explore, train, predict, export, search, methods, data):
     main.add_command(command)

@@ -11,7 +11,7 @@ from spml_core.cli import text
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--profile", default="quick", show_default=True, metavar="PROFILE",
               help="quick (the notebooks' defaults), paper, smoke, or any notebooks/PROFILE.yaml.")  # fmt: skip
-@text.pairs("parameters", "-p", "--parameter", read=text.given,
+@text.pairs("parameters", "-p", "--parameter", read=str,
             help="Set a notebook parameter; the value is read as the declared type")  # fmt: skip
 @text.jobs
 @click.option("--force", is_flag=True, help="Also execute notebooks that are up to date.")

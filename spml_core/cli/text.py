@@ -41,18 +41,6 @@ class Command(click.Command):
             raise click.ClickException(str(error)) from error
 
 
-def given(_context, _option, pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Return the NAME VALUE pairs of an option by name (a callback of click)."""
-    if len(dict(pairs)) < len(pairs):
-        raise click.BadParameter("a name is given twice")
-    return dict(pairs)
-
-
-def values(context, option, pairs: tuple[tuple[str, str], ...]) -> dict:
-    """Return `given` with each value as `value` reads it."""
-    return {name: value(text) for name, text in given(context, option, pairs).items()}
-
-
 def value(text: str):
     """Return JSON where it is JSON ("[0, 1]", "1e-4", "false", "null"), else the text."""
     try:
@@ -61,14 +49,20 @@ def value(text: str):
         return text
 
 
-def pairs(*names: str, help: str, read=values):
-    """Return an option of NAME VALUE pairs, which may be repeated."""
+def pairs(*names: str, help: str, read=value):
+    """Return an option of NAME VALUE pairs, which may be repeated: a dictionary of what `read` makes of the values."""
+
+    def by_name(_context, _option, given: tuple[tuple[str, str], ...]) -> dict:
+        if len(dict(given)) < len(given):
+            raise click.BadParameter("a name is given twice")
+        return {name: read(text) for name, text in given}
+
     return click.option(
         *names,
         type=(str, str),
         multiple=True,
         metavar="NAME VALUE",
-        callback=read,
+        callback=by_name,
         help=f"{help}; repeatable.",
     )
 

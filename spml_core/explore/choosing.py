@@ -14,9 +14,7 @@ from matplotlib.figure import Figure
 
 from spml_core import figures, methods
 from spml_core.explore.panel import WIDE, Panel, choice, offer
-from spml_core.runs import record
-from spml_core.runs.experiment import Experiment
-from spml_core.runs.record import Labels, Run
+from spml_core.runs import Experiment, Labels, Run, record
 
 COLUMNS = ["method", "seed", "val", "test", "best", "settings"]  # of the list: mAP, and the best epoch
 HEAD = "method         seed   val  test best  settings"
@@ -36,14 +34,9 @@ class NothingToShow(ValueError):
     """There is nothing for a panel to show yet; the message says how to create something."""
 
 
-def name_of(run: Run) -> str:
-    """Return e.g. "GR, seed 0"."""
-    return f"{figures.label(run.config['method'])}, seed {run.config['seed']}"
-
-
 def names_of(runs: list[Run]) -> list[str]:
-    """Return `name_of` one or two runs; a second one of the same name has ", other settings" appended."""
-    names = [name_of(run) for run in runs]
+    """Return e.g. ["GR, seed 0"]; a second run of the same name has ", other settings" appended."""
+    names = [f"{figures.label(run.config['method'])}, seed {run.config['seed']}" for run in runs]
     return names if len({*names}) == len(names) else [names[0], f"{names[1]}, other settings"]
 
 
@@ -121,7 +114,7 @@ class RunPanel(Panel):
         known = record.finished(root) if runs is None else [*runs]
         if not known:
             raise NothingToShow("there are no runs yet: train one in the loss lab or with spml train")
-        self.root, self.table = root, overview(known)
+        self.table = overview(known)
         self._kinds = {run: self.alike(run) for run in known}
         self.sort = choice("sort runs by", ORDERS)
         self.words = widgets.Text(placeholder="words, e.g. gr digits", description="filter runs by", **WIDE)

@@ -21,7 +21,7 @@ HELD = {"linewidth": 2.5, "alpha": 0.35}
 
 @dataclass(frozen=True)
 class Setting:
-    """What a curve shows: a method, all hyperparameters that apply, and an epoch."""
+    """What a curve shows: a method, its hyperparameters, and an epoch, of ten."""
 
     method: str
     params: dict
@@ -39,46 +39,39 @@ class Setting:
         return ", ".join([figures.label(self.method), *listed(self.changed | clocked)])
 
     def curve(self, logits: np.ndarray) -> pd.DataFrame:
-        """Return `compute` of this setting."""
-        return compute(self.method, logits, self.epoch, **self.params)
+        """Return loss and gradient of a label with these logits, in float64.
 
+        The logits are those of N images and are the same for each of ten classes. Each image has one observed positive,
+        and its class changes from image to image. This matters for methods that look at more than one label: methods
+        that rank labels see all ten, and methods with a memory have seen them unchanged in all earlier epochs.
 
-def compute(name: str, logits: np.ndarray, epoch: int = 1, **params) -> pd.DataFrame:
-    """Return a method's loss and gradient for a label with these logits, in float64.
+        Args:
+            logits: (N,).
 
-    The logits are those of N images and are the same for each of ten classes. Each image has one observed positive, and
-    its class changes from image to image. This matters for methods that look at more than one label: methods that rank
-    labels see all ten, and methods with a memory have seen them unchanged in all earlier epochs.
+        Returns:
+            One row per logit: z, p, and the loss of a missing and of an observed label with its gradient by the logit
+            (missing, missing_gradient, observed, observed_gradient).
 
-    Args:
-        logits: (N,).
-        epoch: of ten.
-        params: hyperparameters of the method.
-
-    Returns:
-        One row per logit: z, p, and the loss of a missing and of an observed label with its gradient by the logit
-        (missing, missing_gradient, observed, observed_gradient).
-
-    Raises:
-        ValueError: as `methods.build`; or the loss is not a function of single labels.
-    """
-    check(name)
-    z = torch.as_tensor(logits, dtype=torch.float64)[:, None].repeat(1, NUM_CLASSES).requires_grad_()
-    index = torch.arange(len(z))
-    columns = {"missing": (index + 1) % NUM_CLASSES, "observed": index % NUM_CLASSES}
-    observed = torch.zeros_like(z, requires_grad=False)
-    observed[index, columns["observed"]] = 1
-    method = methods.build(name, NUM_CLASSES, len(z), **params)
-    with torch.no_grad():
-        for earlier in range(1, epoch + 1) if any(True for _ in method.buffers()) else ():
-            method(z, observed, Step(earlier, NUM_EPOCHS, index))
-    value = method.label_loss(Step(epoch, NUM_EPOCHS, index))(z, observed, reduction="none")
-    (gradient,) = torch.autograd.grad(value.sum(), z)
-    found = {"z": logits, "p": expit(logits)}
-    for kind, column in columns.items():
-        found[kind] = value.detach()[index, column]
-        found[f"{kind}_gradient"] = gradient[index, column]
-    return pd.DataFrame(found)
+        Raises:
+            ValueError: as `methods.build`; or the loss is not a function of single labels.
+        """
+        check(self.method)
+        z = torch.as_tensor(logits, dtype=torch.float64)[:, None].repeat(1, NUM_CLASSES).requires_grad_()
+        index = torch.arange(len(z))
+        columns = {"missing": (index + 1) % NUM_CLASSES, "observed": index % NUM_CLASSES}
+        observed = torch.zeros_like(z, requires_grad=False)
+        observed[index, columns["observed"]] = 1
+        method = methods.build(self.method, NUM_CLASSES, len(z), **self.params)
+        with torch.no_grad():
+            for earlier in range(1, self.epoch + 1) if any(True for _ in method.buffers()) else ():
+                method(z, observed, Step(earlier, NUM_EPOCHS, index))
+        value = method.label_loss(Step(self.epoch, NUM_EPOCHS, index))(z, observed, reduction="none")
+        (gradient,) = torch.autograd.grad(value.sum(), z)
+        found = {"z": logits, "p": expit(logits)}
+        for kind, column in columns.items():
+            found[kind] = value.detach()[index, column]
+            found[f"{kind}_gradient"] = gradient[index, column]
+        return pd.DataFrame(found)
 
 
 def check(name: str) -> None:
@@ -98,7 +91,7 @@ def as_html(method: Method, step: Step) -> str:
 
 
 def draw(axes, table: pd.DataFrame, axis: str, method: str, label: str, **look) -> dict:
-    """Draw loss (left) and gradient (right) of `compute` over an axis, "p" or "z"; return the lines by column."""
+    """Draw loss (left) and gradient (right) of `Setting.curve` over an axis, "p" or "z"; return the lines by column."""
     lines = {}
     for ax, suffix in zip(axes, ("", "_gradient"), strict=True):
         for kind, (style, words) in KINDS.items():

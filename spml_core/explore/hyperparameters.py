@@ -4,7 +4,7 @@ import ipywidgets as widgets
 
 from spml_core import methods
 from spml_core.explore.panel import WIDE, choice, decimals, number, slider
-from spml_core.methods.display import Options
+from spml_core.methods.display import Options, Slider
 
 
 class Hyperparameters:
@@ -16,8 +16,11 @@ class Hyperparameters:
     def __init__(self, method: str):
         self.method, self.controls = methods.get(method), {}
         for name, default in methods.defaults(method).items():
-            if made := self._controls(name, default):  # two for the ends of a schedule
-                self.controls[name] = made
+            control = self.method.control(name)
+            value = control.value if isinstance(control, Slider) and default is None else default
+            if isinstance(control, Options) or (control and value is not None):
+                self.controls[name] = _widgets(control, isinstance(value, tuple | list))
+                self.set({name: value})
 
     def all(self) -> list[widgets.Widget]:
         """Return the controls of all hyperparameters, whether they apply or not."""
@@ -25,14 +28,12 @@ class Hyperparameters:
 
     def shown(self) -> list[widgets.Widget]:
         """Return the controls that apply, given the values of the others."""
-        return [widget for name in self._applicable() for widget in self.controls[name]]
+        return [widget for name in self.params() for widget in self.controls[name]]
 
     def params(self) -> dict:
         """Return the values of all controls that are shown, with the digits that are shown."""
-        return {name: self._value(name) for name in self._applicable()}
-
-    def _applicable(self) -> list[str]:
-        return self.method.applicable({name: self._value(name) for name in self.controls})
+        values = {name: self._value(name) for name in self.controls}
+        return {name: values[name] for name in self.method.applicable(values)}
 
     def _value(self, name: str):
         values = tuple(number(widget) for widget in self.controls[name])
@@ -50,26 +51,18 @@ class Hyperparameters:
             for widget, one in zip(controls, pair, strict=True):
                 _show(widget, one)
 
-    def _controls(self, name: str, default) -> list[widgets.Widget]:
-        described = self.method.control(name)
-        if isinstance(described, Options):
-            if described.options:
-                made = choice(described.words, described.options)
-            else:  # a text field, read when it loses focus
-                made = widgets.Text(description=described.words, continuous_update=False, **WIDE)
-            _show(made, default)
-            return [made]
-        if described is None or (default is None and described.value is None):
-            return []
-        words, low, high, step, value = described
-        value = value if default is None else default
-        paired = isinstance(value, tuple | list)
-        ends = zip((", start", ", end"), value, strict=True) if paired else [("", value)]
-        made = []
-        for end, one in ends:
-            made.append(slider(words + end, low, low, high, step))
-            _show(made[-1], one)
-        return made
+
+def _widgets(control: Slider | Options, paired: bool) -> list[widgets.Widget]:
+    """Return the widget of a control, or two sliders for the ends of a schedule."""
+    if isinstance(control, Slider):
+        words, low, high, step, _ = control
+        ends = (", start", ", end") if paired else ("",)
+        return [slider(words + end, low, low, high, step) for end in ends]
+    if control.options:
+        return [choice(control.words, control.options)]
+    return [
+        widgets.Text(description=control.words, continuous_update=False, **WIDE)
+    ]  # read when it loses focus
 
 
 def _show(widget: widgets.Widget, value) -> None:

@@ -17,8 +17,7 @@ from spml_core.explore.hyperparameters import Hyperparameters
 from spml_core.explore.panel import Panel, choice, make_room, slider, table
 from spml_core.explore.training import Training
 from spml_core.methods import Step
-from spml_core.runs.experiment import Experiment
-from spml_core.runs.record import Run
+from spml_core.runs import Experiment, Run
 
 BATCHWISE = "Computed for a batch with one observed positive per image and p spread evenly over the axis."
 READOUT = {"label": "", "loss": "loss L", "gradient": "gradient ∂L/∂z"}
@@ -56,15 +55,11 @@ class LossLab(Panel):
         self.hold = widgets.ToggleButton(False, description="Hold", tooltip="keep this curve for comparison")
         self.equation, self.readout, self.note = widgets.HTMLMath(), widgets.HTML(), widgets.HTML()
         self.code = widgets.Textarea(rows=6, layout={"width": "100%", "display": "none"})
-        actions = {
-            "Reset": self._reset,
-            "Copy as code": self._copy,
-            "Export": self._export,
-            "Train on digits": self._train,
-            "Cancel": lambda: self.training.cancel(),
-        }
-        buttons = [widgets.Button(description=text) for text in actions]
-        self.reset, self.copy, self.export, self.train, self.cancel = buttons
+        self.reset = self.button("Reset", self._reset)
+        self.copy = self.button("Copy as code", self._copy)
+        self.export = self.button("Export", self._export)
+        self.train = self.button("Train on digits", self._train)
+        self.cancel = self.button("Cancel", lambda: self.training.cancel())
         self.name = widgets.Text("loss-lab", description="file name", style={"description_width": "5em"})
         self.cancel.disabled = True
         self.bar = widgets.IntProgress(0, 0, NUM_EPOCHS, layout={"visibility": "hidden"})
@@ -83,8 +78,6 @@ class LossLab(Panel):
         self.hyperparameters.set(params)
         for widget in (self.method, self.axis, self.hold):
             widget.observe(self._begin_anew, "value")
-        for button, action in zip(buttons, actions.values(), strict=True):
-            self.on_click(button, action)
         self.follow(self.epoch, self.at)
 
     # --- what is chosen ---

@@ -78,14 +78,16 @@ class Panel(widgets.VBox):
             widget.observe(self.redraw, "value")
         self.redraw()
 
-    def on_click(self, button: widgets.Button, action: Callable[[], None]) -> None:
-        """Run `action` when the button is pressed; errors are shown like those of `update`."""
+    def button(self, text: str, action: Callable[[], None]) -> widgets.Button:
+        """Return a button that runs `action`; errors are shown like those of `update`."""
 
         def clicked(_):
             with self.errors_shown():
                 action()
 
+        button = widgets.Button(description=text)
         button.on_click(clicked)
+        return button
 
     def redraw(self, _=None) -> None:
         """Update and redraw the figure, unless inside `at_once`."""

@@ -12,7 +12,7 @@ from spml_core import figures
 from spml_core.data.files.pictures import pictures
 from spml_core.explore.choosing import RunPanel, names_of
 from spml_core.explore.panel import choice, number, slider, table
-from spml_core.runs.record import Labels, Run
+from spml_core.runs import Labels, Run
 from spml_core.studies import examples
 
 # "show": words, and the labels of which an image has one; `above` are those that the model calls positive.

@@ -10,7 +10,7 @@ import pandas as pd
 from spml_core import analysis, figures, methods
 from spml_core.explore.choosing import RunPanel, names_of
 from spml_core.explore.panel import LEGEND, colors, number, slider, table
-from spml_core.runs.record import Labels, Run
+from spml_core.runs import Labels, Run
 from spml_core.studies import every_epoch, unobserved
 
 NUM_BINS = 25  # of histograms and buckets
@@ -18,9 +18,8 @@ MIN_COUNT = 10  # buckets with fewer missing labels are faded
 THRESHOLDS = np.linspace(0, 1, 101).round(2)
 P = np.linspace(0, 1, 201)
 KEPT = 64  # measured runs and classes that are kept in memory, about 100 kB each
-# How the first run and the one it is compared with are drawn: histogram, buckets, markers of curves.
+# How the first run and the one it is compared with are drawn: histogram, markers of buckets and curves.
 BARS = ({"fill": True, "alpha": 0.6}, {"fill": False, "alpha": 1.0, "lw": 1.2})
-DOTS = ({"fmt": "o", "ms": 3}, {"fmt": "s", "ms": 3, "mfc": "white"})
 CURVES = ({"marker": "o", "ms": 3}, {"marker": "s", "ms": 3, "mfc": "white"})
 RATES = {"precision": "-", "recall": ":"}
 COLUMNS = {
@@ -39,13 +38,12 @@ COLUMNS = {
 def measure(labels: Labels) -> pd.DataFrame:
     """Return `analysis.identification_curve`, with columns that are the same for all thresholds.
 
-    These are the numbers of false and true negatives, the share of false negatives (the precision of a guess), and the
-    Wasserstein distance, negative if the false negatives score lower, NaN if a group is empty.
+    These are the numbers of false and true negatives, and their Wasserstein distance, negative if the false negatives
+    score lower, NaN if a group is empty.
     """
     false, true = int(labels.missing_positive.sum()), int(labels.missing_negative.sum())
     curve = analysis.identification_curve(labels.probs, **unobserved.truth(labels), thresholds=THRESHOLDS)
-    chance = false / (false + true) if false + true else np.nan
-    return curve.assign(false=false, true=true, chance=chance, distance=unobserved.distance(labels))
+    return curve.assign(false=false, true=true, distance=unobserved.distance(labels))
 
 
 class RunBrowser(RunPanel):
@@ -112,9 +110,8 @@ class RunBrowser(RunPanel):
             scores.axvline(threshold, ls=":", lw=0.9, color="0.2")
             for ax in (distance, rates):
                 ax.axvline(self.epoch.value, lw=0.6, color="0.6", zorder=0)
-            for name, run, one, color, bars, dots, curve in zip(
-                names_of(runs), runs, found, hues, BARS, DOTS, CURVES, strict=False
-            ):
+            looks = zip(names_of(runs), runs, found, hues, BARS, CURVES, strict=False)
+            for name, run, one, color, bars, curve in looks:
                 epoch = min(self.epoch.value, len(one) - 1)
                 now = {"color": color, "marker": curve["marker"], "ms": 6}
                 labels = self.of_class(run, run.labels("val", epoch))
@@ -122,7 +119,7 @@ class RunBrowser(RunPanel):
                 unobserved.draw_histogram(scores, shares, **bars)
                 truth = unobserved.truth(labels)
                 bins = analysis.bucket_false_negatives(labels.probs, **truth, num_bins=NUM_BINS)
-                unobserved.draw_buckets(buckets, bins, MIN_COUNT, color=color, **dots)
+                unobserved.draw_buckets(buckets, bins, MIN_COUNT, color=color, fmt="", ls="", **curve)
                 if run.config["method"] == "gr":
                     buckets.plot(P, k_hat(run, epoch), "--", color=color, lw=1)
                 distance.plot(epoch, one["distance"][epoch], **now)

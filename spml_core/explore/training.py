@@ -6,8 +6,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from spml_core.paths import locate
-from spml_core.runs import executors
-from spml_core.runs.experiment import Experiment
+from spml_core.runs import Experiment, executors, run
 
 
 class Training:
@@ -44,8 +43,6 @@ class Training:
 def _train(experiment: Experiment, root: str, messages) -> None:
     executors.end_at_once()
     try:
-        from spml_core.runs import run
-
         found = run(experiment, root, progress=False, on_epoch=lambda row: messages.send(("epoch", row)))
         messages.send(("done", str(found.path)))
     except Exception as error:

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from tueplots import axes, figsizes, fontsizes
 
 from spml_core.figures.tables import write_data
-from spml_core.words import count
+from spml_core.words import check_name, count
 
 # Ships with matplotlib and looks like Times: nothing to install, the same file everywhere.
 FONT = "STIXGeneral"
@@ -111,8 +111,7 @@ def subplots(
         ValueError: unknown width.
     """
     widths, texts = _sizes(_chosen["venue"])
-    if width not in widths:
-        raise ValueError(f"unknown width {width!r}: use one of {', '.join(widths)}")
+    check_name("width", width, widths)
     own = {
         "figure.figsize": (widths[width], widths[width] / ncols * height_to_width * nrows),
         "figure.dpi": 150,
@@ -217,8 +216,9 @@ def save_figure(
     Raises:
         ValueError: the name is not a file name but leads into another folder.
     """
-    fonts = {"font": _chosen["font"], "font_asked": _chosen["font_asked"]}
-    stem = write_data(name, directory, data, "figure", caption, context, source, **fonts)
+    about = {"kind": "figure", "caption": caption, "context": context, "source": source}
+    about |= {"font": _chosen["font"], "font_asked": _chosen["font_asked"]}
+    stem = write_data(name, directory, data, about)
     title = {"Title": caption or name}
     silent = dict.fromkeys(("CreationDate", "Producer", "Creator"))
     fixed = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": name}

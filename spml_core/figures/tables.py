@@ -1,7 +1,6 @@
 """Tables that go into a paper as they are: CSV, LaTeX with booktabs, and captions."""
 
 import json
-import math
 import re
 from pathlib import Path, PureWindowsPath
 
@@ -51,11 +50,12 @@ def save_table(
         raise ValueError(f"bold has the shape {bold.shape}, the table {table.shape}: they must be the same")
 
     def text(cell) -> str:
-        if isinstance(cell, float | np.floating):
-            return "--" if math.isnan(cell) else float_format % cell
-        return "--" if cell is None else str(cell)
+        if pd.isna(cell):
+            return "--"
+        return float_format % cell if isinstance(cell, float | np.floating) else str(cell)
 
-    stem = write_data(name, directory, table, "table", caption, context, source)
+    about = {"kind": "table", "caption": caption, "context": context, "source": source}
+    stem = write_data(name, directory, table, about)
     shown = table.astype(object).map(text)
     cells = shown.map(tex)
     if bold is not None:
@@ -83,20 +83,11 @@ def tex(text: str) -> str:
     return ENCODER.unicode_to_latex(str(text))
 
 
-def write_data(
-    name: str,
-    directory: str | Path,
-    data: pd.DataFrame,
-    kind: str,
-    caption: str,
-    context: str,
-    source: str,
-    **more,
-) -> Path:
+def write_data(name: str, directory: str | Path, data: pd.DataFrame, about: dict) -> Path:
     """Write what figures and tables share, NAME.csv and NAME.caption.json, and return the path without a suffix.
 
-    The numbers have 6 digits and the same bytes on every system; the caption is for the gallery and for whoever puts
-    the figure into a paper.
+    The numbers have 6 digits and the same bytes on every system; the caption, `about` as JSON, is for the gallery and
+    for whoever puts the figure into a paper.
 
     Raises:
         ValueError: the name is not a file name but leads into another folder.
@@ -106,8 +97,7 @@ def write_data(
             f"{name!r} is not a file name: use one without / and \\, such as 'loss-lab'; the folder is {directory}"
         )
     folder = locate(directory)
-    content = {"kind": kind, "caption": caption, "context": context, "source": source} | more
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
     write_whole(folder / f"{name}.caption.json", text)
     data.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
     return folder / name

@@ -2,11 +2,9 @@
 
 import logging
 import tempfile
-from functools import cached_property
 
-from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client import AsyncKernelManager
-from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.kernelspec import KernelSpecManager
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine
 
@@ -19,14 +17,6 @@ KERNEL_START = (
     "import matplotlib; matplotlib.use('module://matplotlib_inline.backend_inline')"
 )
 START_SECONDS = 120  # on a busy machine, starting a kernel may take long
-
-
-class _ThisInterpreter(AsyncKernelManager):
-    """Kernels of the running interpreter, whatever a notebook's metadata or the user's kernel list say."""
-
-    @cached_property
-    def kernel_spec(self):
-        return KernelSpec(**get_kernel_dict())
 
 
 class _Client(PapermillNotebookClient):
@@ -46,8 +36,14 @@ class Engine(NBClientEngine):
             "language": "python",
         }
         with tempfile.TemporaryDirectory(prefix="spml-") as folder:
-            # Files as sockets: TCP ports are picked before they are taken, and parallel starts clash.
-            run.manager = _ThisInterpreter(kernel_name=kernel_name, transport="ipc", ip=f"{folder}/kernel")
+            run.manager = AsyncKernelManager(
+                kernel_name=kernel_name,
+                # Without folders to search, it is this interpreter, whatever kernels the user has installed.
+                kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
+                # Files as sockets: TCP ports are picked before they are taken, and parallel starts clash.
+                transport="ipc",
+                ip=f"{folder}/kernel",
+            )
             client = _Client(
                 nb_man,
                 km=run.manager,

@@ -53,7 +53,8 @@ class Planned:
         }
 
     def succeeded(self, seconds: float) -> None:
-        """Record what a success was computed from."""
+        """Record the parameters, beside the figures, and what a success was computed from."""
+        write_whole(self.folder / f"{self.name}.parameters.json", as_json(self.values))
         write_whole(self.stamp, as_json(self._made_of() | {"seconds": round(seconds, 1)}))
 
 

@@ -133,8 +133,6 @@ def check(notebook: Notebook, values: Mapping[str, object]) -> None:
     try:
         if "venue" in values:
             figures.find_venue(values["venue"])
-        if values.get("seeds") == []:
-            raise ValueError("parameter 'seeds' must hold at least one seed")
         if root is not None and not locate(root).is_dir():
             raise ValueError(f"parameter 'root': there is no folder {locate(root)}")
         if "dataset" in values:

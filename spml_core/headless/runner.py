@@ -25,8 +25,8 @@ from tqdm import tqdm
 
 from spml_core.headless import gallery, kernels, profiles
 from spml_core.headless.contract import SHOWN_AS, headings
-from spml_core.headless.planning import Planned, Result, as_json, plan
-from spml_core.paths import locate, write_whole
+from spml_core.headless.planning import Planned, Result, plan
+from spml_core.paths import locate
 
 # Started first, so that none is alone at the end.
 LONGEST = (
@@ -115,31 +115,26 @@ class Execution:
         shown = " ".join(f"{key}={json.dumps(value)}" for key, value in self.planned.values.items())
         tqdm.write(f"{self.name}: started, {shown or 'no parameters'}")
         self.begin = self.last_line = time.time()
-        error = self._failure_of_attempt()
+        self._attempt()
         seconds, self.last_line = time.time() - self.begin, math.inf
-        if not error:
-            self.planned.succeeded(seconds)
-        result = Result(self.planned, "failed" if error else "done", seconds, error)
+        result = Result(self.planned, "failed" if self.errors else "done", seconds, *self.errors[:1])
         tqdm.write(f"{self.name}: {result.status} after {seconds:.0f} s")
         return result
 
-    def _failure_of_attempt(self) -> str:
-        """Execute and check; return the text of the failure, "" if there is none."""
+    def _attempt(self):
+        """Execute and check; what goes wrong is added to the errors."""
         try:
             before = _marks(self.planned.promised)
             self.planned.stamp.unlink(missing_ok=True)
-            executed = self._papermill()
-            if self.errors or (broken := self._broken_promise(executed, before)):
-                return self.errors[0] if self.errors else broken
-            parameters = self.planned.folder / f"{self.name}.parameters.json"
-            write_whole(parameters, as_json(self.planned.values))
+            self._check_promises(self._papermill(), before)
+            if not self.errors:
+                self.planned.succeeded(time.time() - self.begin)
         except PapermillExecutionError as exception:
-            return self.errors[0] if self.errors else self._failure(exception.ename, exception.evalue)
+            self._fail(exception.ename, exception.evalue)
         except DeadKernelError:
-            return self._failure("DeadKernelError", self._cause_of_death())
+            self._fail("DeadKernelError", self._cause_of_death())
         except Exception as exception:
-            return self._failure(type(exception).__name__, str(exception))
-        return ""
+            self._fail(type(exception).__name__, str(exception))
 
     def _papermill(self):
         papermill_engines.register("spml", kernels.Engine)
@@ -157,20 +152,20 @@ class Execution:
             run=self,
         )
 
-    def _broken_promise(self, executed, before: dict[Path, int]) -> str:
-        """Return which figure or table was not written or not shown, "" if none."""
+    def _check_promises(self, executed, before: dict[Path, int]):
+        """Add to the errors which figures and tables were not written or not shown."""
         promised = self.planned.promised
         after = _marks(promised)
         if unwritten := [str(file) for file in promised if after.get(file) in (None, before.get(file))]:
-            return f"promised figure or table not written by this run: {', '.join(unwritten)}"
+            self.errors.append(f"promised figure or table not written by this run: {', '.join(unwritten)}")
         cells = [cell for cell in executed.cells if INJECTED not in cell.metadata.get("tags", [])]
         for kind, mime in SHOWN_AS.items():
             shown = [sum(mime in out.get("data", {}) for out in cell.get("outputs", [])) for cell in cells]
             promises = [promise for promise in self.planned.notebook.promises if promise.kind == kind]
             if sum(shown) < len(promises):
-                unseen = [p.name for p in promises if not shown[p.cell]] or [p.name for p in promises]
-                return f"{kind} saved but not shown in the notebook's output: {', '.join(unseen)}"
-        return ""
+                unseen = [p for p in promises if not shown[p.cell]] or promises
+                names = ", ".join(promise.name for promise in unseen)
+                self.errors.append(f"{kind} saved but not shown in the notebook's output: {names}")
 
     def on_cell(self, cell, cell_index):
         self.cell = cell
@@ -183,10 +178,10 @@ class Execution:
             return
         ended = content.get("ename") == "SystemExit" and content["evalue"] in ("", "0")
         if kind == "error" and not ended:
-            self.errors.append(self._failure(content["ename"], content["evalue"], content["traceback"]))
+            self._fail(content["ename"], content["evalue"], content["traceback"])
         if kind == "stream" and content["name"] == "stderr" and "Traceback (most recent" in content["text"]:
             lines = content["text"].rstrip().splitlines()
-            self.errors.append(self._failure("traceback on stderr", lines[-1], lines))
+            self._fail("traceback on stderr", lines[-1], lines)
 
     def show_progress(self):
         """Write a line per minute: where the notebook is, and how many runs were trained since its start."""
@@ -219,13 +214,15 @@ class Execution:
         name = signal.Signals(-code).name
         return f"the kernel was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
 
-    def _failure(self, kind: str, message: str, traceback: Iterable[str] = ()) -> str:
-        if self.cell is None:
-            return f"before the first cell: {kind}: {message}"
-        lines = [line for line in self.cell.source.splitlines() if line.strip()]
+    def _fail(self, kind: str, message: str, traceback: Iterable[str] = ()):
+        """Add an error, with the beginning of its cell and the end of its traceback."""
+        where = f"cell {self.number}" if self.cell else "before the first cell"
+        code = self.cell.source if self.cell else ""
+        lines = [line for line in code.splitlines() if line.strip()]
         source = [f"  | {line}" for line in lines[:4]] + ["  | ..."] * (len(lines) > 4)
         tail = click.unstyle("\n".join(traceback)).splitlines()[-TRACEBACK_LINES:]
-        return "\n".join([f"cell {self.number}: {kind}: {message}", *source, *(f"  {line}" for line in tail)])
+        parts = [f"{where}: {kind}: {message}", *source, *(f"  {line}" for line in tail)]
+        self.errors.append("\n".join(parts))
 
 
 def _marks(files: Iterable[Path]) -> dict[Path, int]:

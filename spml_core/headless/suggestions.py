@@ -4,6 +4,7 @@ The page opens from disk: thumbnails and the answers' script are in the one file
 """
 
 import base64
+import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,12 +36,9 @@ def write(
         command: what merges the answers.
     """
     text = table.to_csv(index=False)
-    cards = [
-        {"number": n, "kind": row.kind, "image": row.image, "label": row[3], "observed": row.observed}
-        | {"probability": row.probability, "others": also, "picture": data_uri(picture)}
-        for n, (row, also, picture) in enumerate(zip(table.itertuples(), others, pictures, strict=True))
-    ]
-    rows = pd.read_csv(io.StringIO(text), dtype=str, header=None, keep_default_na=False).to_numpy().tolist()
+    cards = table.assign(number=range(len(table)), others=others, picture=[*map(data_uri, pictures)])
+    cards = cards.rename(columns={"class": "label"}).to_dict("records")
+    rows = list(csv.reader(io.StringIO(text)))
     page = render(
         "suggestions", cards=cards, rows=rows, run=run, name=file.name, key=str(file), command=command
     )

@@ -12,11 +12,8 @@ from spml_core.paths import locate
 
 BENCHMARK = "03-benchmark"
 MAPS = ("bce", "gr", "em", "wan", "an")  # the methods whose mean test mAP there is shown
-DIFFERENCES = {  # columns, and the claims there whose evidence is shown below them
-    "GR − EM": "GR is above EM",
-    "GR − WAN": "GR is above WAN",
-    "GR − AN": "GR is above AN",
-}
+# Columns, and the claims there whose evidence is shown below them.
+DIFFERENCES = {f"GR − {other}": f"GR is above {other}" for other in ("EM", "WAN", "AN")}
 COMPARED = (
     "Test mAP (mean over the seeds), and paired differences in points with 95 % intervals (notebook 03):"
 )

@@ -2,7 +2,7 @@
 
     problem = landscape.of_run(run)                                # 256 images, own loss and full-label BCE
     line = landscape.line(problem, np.linspace(-1, 1, 51))         # one row per direction, three directions
-    surface = landscape.surface(problem, np.linspace(-1, 1, 25), path="gr.safetensors")
+    surface = landscape.surface(problem, np.linspace(-1, 1, 25), path=Path("gr.safetensors"))
     landscape.width(line.alphas, line.values["own"][0], delta=0.1)
     landscape.curvature(problem, "full_bce").top
 

@@ -95,15 +95,7 @@ class Curvature:
     trace_error: float
 
 
-def curvature(
-    problem: Problem,
-    loss: str,
-    *,
-    num_vectors: int = 16,
-    tol: float = 1e-3,
-    seed: int = 0,
-    progress: bool = True,
-) -> Curvature:
+def curvature(problem: Problem, loss: str, *, num_vectors: int = 16, tol: float = 1e-3) -> Curvature:
     """Return the largest eigenvalue (Lanczos) and the trace (Hutchinson) of a loss's Hessian, batch norm frozen.
 
     A method's loss stops the gradient through k and v, through pseudo-labels and similar values; the Hessian is that of
@@ -112,7 +104,7 @@ def curvature(
 
     Args:
         loss: name of one of the problem's losses.
-        num_vectors: random sign vectors for the trace.
+        num_vectors: random sign vectors for the trace, always the same.
         tol: relative accuracy of the eigenvalue.
     """
     from curvlinops import HessianLinearOperator
@@ -125,7 +117,7 @@ def curvature(
     mean = _Mean(problem.losses[loss])
     fixed = {"check_deterministic": False, "num_data": len(rows)}
     hessian = HessianLinearOperator(problem.model, mean, parameters, batches, **fixed)
-    with tqdm(desc="curvature", unit="pass", leave=False, disable=None if progress else True) as bar:
+    with tqdm(desc="curvature", unit="pass", leave=False, disable=None) as bar:
 
         def show(*_) -> None:
             bar.update()
@@ -135,10 +127,10 @@ def curvature(
             matrix = (hessian @ torch.eye(size, dtype=hessian.dtype, device=hessian.device)).double()
             eigenvalues = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
             return Curvature(float(eigenvalues.max()), float(matrix.trace()), 0.0)
-        start = np.random.default_rng(seed).normal(size=size)
+        start = np.random.default_rng(0).normal(size=size)
         options = {"v0": start, "ncv": BASIS, "tol": tol, "return_eigenvectors": False}
         (top,) = eigsh(hessian.to_scipy(), 1, which="LA", **options)
-        signs = torch.from_numpy(np.random.default_rng(seed).choice([-1, 1], (num_vectors, size)))
+        signs = torch.from_numpy(np.random.default_rng(0).choice([-1, 1], (num_vectors, size)))
         samples = []  # one per vector, since their spread is the error of the mean
         for some in signs.to(hessian.device, hessian.dtype).split(TOGETHER):
             samples += ((hessian @ some.T) * some.T).sum(0).tolist()

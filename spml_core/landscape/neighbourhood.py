@@ -27,7 +27,7 @@ class Neighbourhood:
     Args:
         run: a finished run.
         folder: where the files are stored.
-        problem: options of `of_run`: num_images, seed, batch_norm, device.
+        problem: options of `of_run`: num_images, batch_norm, device.
     """
 
     def __init__(self, run: Run, folder: str | Path, **problem):
@@ -38,26 +38,24 @@ class Neighbourhood:
         """The problem of the run, built when something has to be computed."""
         return of_run(self.run, **self._options)
 
-    def line(self, alphas, directions=(0, 1, 2), **options) -> Landscape:
-        """Return `landscape.line`; options: executor, progress."""
-        return self._landscape(line, alphas, directions, options)
+    def line(self, alphas, directions=(0, 1, 2)) -> Landscape:
+        """Return `landscape.line`."""
+        return self._landscape(line, alphas, directions)
 
-    def surface(self, alphas, directions=(0, 1), **options) -> Landscape:
-        """Return `landscape.surface`; options: executor, progress."""
-        return self._landscape(surface, alphas, directions, options)
+    def surface(self, alphas, directions=(0, 1)) -> Landscape:
+        """Return `landscape.surface`."""
+        return self._landscape(surface, alphas, directions)
 
-    def curvature(self, loss: str, *, progress: bool = True, **options) -> Curvature:
-        """Return `landscape.curvature`; options: num_vectors, tol, seed."""
+    def curvature(self, loss: str, **options) -> Curvature:
+        """Return `landscape.curvature`; options: num_vectors, tol."""
         path = self._path("hessian", "json", [loss, options])
         if not path.exists():
             with threads(self.run.config["threads"]):
-                found = curvature(self.problem, loss, progress=progress, **options)
+                found = curvature(self.problem, loss, **options)
             write_whole(path, json.dumps(asdict(found), indent=1))
         return Curvature(**json.loads(path.read_text()))
 
-    def flatness(
-        self, alphas, directions=(0, 1, 2), *, radius=0.5, delta=0.1, progress=True, **options
-    ) -> pd.DataFrame:
+    def flatness(self, alphas, directions=(0, 1, 2), *, radius=0.5, delta=0.1, **options) -> pd.DataFrame:
         """Return measures of a minimum, one row per loss: loss, centre, rise, width, top, trace, trace_error.
 
         Args:
@@ -65,22 +63,22 @@ class Neighbourhood:
             radius, delta: of `mean_rise` and `width`; a measure is NaN if a line is too short for it.
             options: of `curvature`.
         """
-        lines, rows = self.line(alphas, directions, progress=progress), []
+        lines, rows = self.line(alphas, directions), []
         for loss, values in lines.values.items():
-            found = self.curvature(loss, progress=progress, **options)
+            found = self.curvature(loss, **options)
             row = {"loss": loss, "centre": values[0, np.abs(lines.alphas).argmin()]}
             row["rise"] = np.mean([mean_rise(lines.alphas, one, radius) for one in values])
             row["width"] = np.mean([width(lines.alphas, one, delta) for one in values])
             rows.append(row | {"top": found.top, "trace": found.trace, "trace_error": found.trace_error})
         return pd.DataFrame(rows)
 
-    def _landscape(self, compute, alphas, directions, options) -> Landscape:
+    def _landscape(self, compute, alphas, directions) -> Landscape:
         steps = np.asarray(alphas, float).tolist()
         path = self._path(compute.__name__, "safetensors", [steps, list(directions)])
         with suppress(FileNotFoundError, ValueError):  # ValueError: interrupted, the rest is computed
             return Landscape.load(path)
         with threads(self.run.config["threads"]):
-            return compute(self.problem, alphas, directions=directions, path=path, **options)
+            return compute(self.problem, alphas, directions, path)
 
     def _path(self, kind: str, ending: str, asked: list) -> Path:
         options = {k: v for k, v in self._options.items() if k != "device"}

@@ -118,18 +118,11 @@ class MethodLoss:
         return functional_call(self.method, state, arguments) if state else self.method(*arguments)
 
 
-def of_run(
-    run: Run,
-    *,
-    num_images: int = 256,
-    seed: int = 0,
-    batch_norm: str = "frozen",
-    device: str = "cpu",
-) -> Problem:
+def of_run(run: Run, *, num_images: int = 256, batch_norm: str = "frozen", device: str = "cpu") -> Problem:
     """Return the problem of a finished run: its best weights on training images, "own" loss and "full_bce".
 
     Args:
-        num_images: drawn from the training set by `seed`, the same for every method; fewer if there are fewer.
+        num_images: drawn from the training set, the same for every method; fewer if there are fewer.
         batch_norm: see `Problem`.
 
     Raises:
@@ -145,7 +138,7 @@ def of_run(
         )
     inputs = dataset.parts["train"].inputs
     number = len(inputs)
-    index = np.random.default_rng(seed).choice(number, min(num_images, number), replace=False)
+    index = np.random.default_rng(0).choice(number, min(num_images, number), replace=False)
     index = torch.from_numpy(np.sort(index))
     inputs = torch.cat([x for _, x in loading.batches(inputs, index.split(64), device)])
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from tqdm.auto import tqdm
 
 from spml_core.landscape.directions import random_direction
 from spml_core.landscape.problem import Problem
+from spml_core.paths import write_whole
 
 CHUNK = 25  # points computed between two writes
 
@@ -75,20 +74,20 @@ class Landscape:
         return cls(alphas, betas, values, meta)
 
 
-def line(problem: Problem, alphas, directions: Sequence[int] = (0, 1, 2), **options) -> Landscape:
+def line(problem: Problem, alphas, directions=(0, 1, 2), path: Path | None = None) -> Landscape:
     """Return the losses along straight lines through the model's weights (EM Fig. 5a).
 
     Args:
         alphas: (A,) steps; 1 is a step as large as the weights.
         directions: seeds of random directions. Take three or more: one direction says little about a space of
             thousands, and the band over them is the figure's error.
-        options: path, executor, progress: see `surface`.
+        path: see `surface`.
     """
     points = np.concatenate([np.outer(alphas, unit) for unit in np.eye(len(directions))])
-    return _compute(problem, "line", alphas, directions, points, **options)
+    return _compute(problem, "line", alphas, directions, points, path)
 
 
-def surface(problem: Problem, alphas, directions: Sequence[int] = (0, 1), **options) -> Landscape:
+def surface(problem: Problem, alphas, directions=(0, 1), path: Path | None = None) -> Landscape:
     """Return the losses on a square grid spanned by two directions (EM Fig. 5b, 5c).
 
     Args:
@@ -96,8 +95,6 @@ def surface(problem: Problem, alphas, directions: Sequence[int] = (0, 1), **opti
         directions: two seeds, the same for every method.
         path: file (.safetensors) that holds the result. It is replaced every few points, atomically; computing again
             continues an incomplete file and loads a complete one.
-        executor: any `concurrent.futures`-style executor, for large models; None = this process.
-        progress: show a bar in a terminal or a notebook; True by default.
 
     Raises:
         ValueError: not two directions, or the file holds something else.
@@ -105,10 +102,10 @@ def surface(problem: Problem, alphas, directions: Sequence[int] = (0, 1), **opti
     if len(directions) != 2:
         raise ValueError(f"a surface has two directions, got {len(directions)}")
     points = np.stack(np.meshgrid(alphas, alphas, indexing="ij"), -1).reshape(-1, 2)
-    return _compute(problem, "surface", alphas, directions, points, **options)
+    return _compute(problem, "surface", alphas, directions, points, path)
 
 
-def _compute(problem, kind, alphas, directions, points, path=None, executor=None, progress=True) -> Landscape:
+def _compute(problem, kind, alphas, directions, points, path) -> Landscape:
     alphas = np.asarray(alphas, float).tolist()
     meta = {
         "kind": kind,
@@ -129,17 +126,15 @@ def _compute(problem, kind, alphas, directions, points, path=None, executor=None
         _check_same(path, before, meta)
 
     todo = np.flatnonzero(arrays["done"] == 0)
-    chunks = [todo[start : start + CHUNK] for start in range(0, len(todo), CHUNK)]
-    work = partial(_values_at, problem, directions)
-    results = (map if executor is None else executor.map)(work, [points[cells] for cells in chunks])
-    shown = {"desc": f"loss {kind}", "unit": "point", "leave": False, "disable": None if progress else True}
+    shown = {"desc": f"loss {kind}", "unit": "point", "leave": False, "disable": None}
     with tqdm(total=len(points), initial=len(points) - len(todo), **shown) as bar:
-        for cells, losses in zip(chunks, results, strict=True):
-            for name, values in losses.items():
+        for start in range(0, len(todo), CHUNK):
+            cells = todo[start : start + CHUNK]
+            for name, values in _values_at(problem, directions, points[cells]).items():
                 arrays[f"loss/{name}"][cells] = values
             arrays["done"][cells] = 1
             if path is not None:
-                _write(path, meta, arrays)
+                write_whole(path, save(arrays, {"landscape": json.dumps(meta, allow_nan=False)}))
             bar.update(len(cells))
     return Landscape._of(meta, arrays)
 
@@ -182,10 +177,3 @@ def _read(path: str | Path) -> tuple[dict, dict[str, np.ndarray]]:
     with safe_open(path, "numpy") as file:
         names = file.keys()
         return json.loads(file.metadata()["landscape"]), {name: file.get_tensor(name) for name in names}
-
-
-def _write(path: Path, meta: dict, arrays: dict[str, np.ndarray]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-    save_file(arrays, draft, {"landscape": json.dumps(meta, allow_nan=False)})
-    draft.replace(path)
