@@ -56,15 +56,23 @@ def images(sources: Sequence[str | Path]) -> list[str]:
     return found
 
 
+def validation(val_labels: str, observed, full, known) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the labels (N, C) in {1, 0} that choose the epoch, and where they are known; None = everywhere.
+
+    If `val_labels` is "observed", every label that is not an observed positive counts as a negative.
+    """
+    if val_labels == "observed":
+        return (observed == 1).astype(np.int8), None
+    return full, known
+
+
 def thresholds(run) -> np.ndarray:
     """Return the threshold (C,) of each class that maximises its F1 on the validation labels that chose the epoch.
 
     It is 0.5 for a class without a positive in validation. See `metrics.fit_thresholds`.
     """
     labels = run.labels("val")
-    full, known = labels.full, labels.known
-    if run.config["val_labels"] == "observed":
-        full, known = (labels.observed == 1).astype(np.int8), None
+    full, known = validation(run.config["val_labels"], labels.observed, labels.full, labels.known)
     return metrics.fit_thresholds(labels.probs, full, evaluated=known).values
 
 

@@ -285,10 +285,7 @@ def write_result(
         tested["test_map"] = None if np.isnan(test.mean) else 100 * test.mean
         tested["test_map_zero_filled"] = 100 * test.mean_zero_filled
         tested["test_undefined_classes"] = [classes[c] for c in test.undefined]
-    chosen_by = (parts["val"].full, parts["val"].known)
-    if experiment.val_labels == "observed":
-        chosen_by = ((observed["val"] == 1).astype(np.int8), None)
-    chosen = metrics.average_precision(fitted.val_logits[epoch], *chosen_by)
+    chosen = metrics.average_precision(fitted.val_logits[epoch], *fitted.val[1:])
     labels = {f"{k}/full": part.full for k, part in parts.items()}
     labels |= {f"{k}/known": part.known for k, part in parts.items() if part.known is not None}
     save_file(logits, folder / "logits.safetensors")

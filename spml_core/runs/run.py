@@ -19,7 +19,6 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from tqdm.auto import tqdm
 
@@ -28,6 +27,7 @@ from spml_core.data import observe
 from spml_core.paths import locate
 from spml_core.runs import executors, locks, loggers
 from spml_core.runs.experiment import Experiment, stream
+from spml_core.runs.predictions import validation
 from spml_core.runs.record import Run, to_json, write_failure, write_result
 from spml_core.train import checkpoints, distributed
 
@@ -194,9 +194,7 @@ def _fit(
     """Return the training, and its first phase if there is one."""
     parts, classes = dataset.parts, dataset.classes
     inputs, val = parts["train"].inputs, parts["val"]
-    targets = (val.full, val.known)
-    if experiment.val_labels == "observed":
-        targets = ((observed["val"] == 1).astype(np.int8), None)
+    targets = validation(experiment.val_labels, observed["val"], val.full, val.known)
     shown = torch.from_numpy(observed["train"])
     title = f"{experiment.method} on {experiment.dataset}, seed {experiment.seed}"
     common, first = {"names": (parts["train"].ids, classes), **watch}, None
