@@ -106,6 +106,11 @@ class Run:
         return pd.read_csv(self.path / "history.csv")
 
     @property
+    def last_epoch(self) -> int:
+        """The last epoch that was trained; the best one may lie before it."""
+        return int(self.history["epoch"].max())
+
+    @property
     def classes(self) -> list[str]:
         return self._json("classes.json")
 

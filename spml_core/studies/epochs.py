@@ -7,11 +7,6 @@ import pandas as pd
 from spml_core.runs import Labels, Run
 
 
-def last_epoch(run: Run) -> int:
-    """Return the number of the last epoch that was trained; the best one may lie before it."""
-    return int(run.history["epoch"].max())
-
-
 def every_epoch(
     found: Mapping[Hashable, Iterable[Run]],
     measure: Callable[[Labels], Mapping | pd.DataFrame],
@@ -29,7 +24,7 @@ def every_epoch(
     tables = []
     for setting, runs in found.items():
         for run in runs:
-            for epoch in range(last_epoch(run) if only_last else 0, last_epoch(run) + 1):
+            for epoch in range(run.last_epoch if only_last else 0, run.last_epoch + 1):
                 result = measure(run.labels("val", epoch))
                 table = result if isinstance(result, pd.DataFrame) else pd.DataFrame([result])
                 where = {"setting": setting, "seed": run.config["seed"], "epoch": epoch}
