@@ -322,7 +322,7 @@ def write_result(
         "processes": distributed.world_size(),
         "data": dataset.notes
         | {"fingerprint": dataset.fingerprint, "sizes": {k: len(v) for k, v in parts.items()}},
-        "warnings": training_warnings(fitted, experiment, len(observed["train"]), first),
+        "warnings": training_warnings(fitted, first),
         "manifest_sha256": write_manifest(folder / "labels.csv", parts, observed, classes),
         "versions": versions(),
     }
