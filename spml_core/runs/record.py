@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-import traceback
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -25,7 +23,7 @@ from torch import nn
 
 from spml_core import __version__, metrics, models, words
 from spml_core.data.observe import write_manifest
-from spml_core.paths import locate, write_whole
+from spml_core.paths import locate
 from spml_core.runs import predictions
 from spml_core.runs.symptoms import training_warnings
 from spml_core.train import distributed, score
@@ -327,12 +325,6 @@ def write_result(
         "versions": versions(),
     }
     write_json(folder / "summary.json", summary)
-
-
-def write_failure(path: Path, error: Exception) -> None:
-    """Write the traceback of a failed run; a failure to write it never hides the error itself."""
-    with suppress(OSError):
-        write_whole(path, "".join(traceback.format_exception(error)))
 
 
 def _by_row(state: dict) -> dict:

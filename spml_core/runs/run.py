@@ -12,9 +12,10 @@ import copy
 import errno
 import shutil
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,11 @@ from tqdm.auto import tqdm
 
 from spml_core import data, methods, models, train
 from spml_core.data import observe
-from spml_core.paths import locate
+from spml_core.paths import locate, write_whole
 from spml_core.runs import executors, locks, loggers
 from spml_core.runs.experiment import Experiment, stream
 from spml_core.runs.predictions import validation
-from spml_core.runs.record import Run, to_json, write_failure, write_result
+from spml_core.runs.record import Run, to_json, write_result
 from spml_core.train import checkpoints, distributed
 
 
@@ -156,7 +157,8 @@ def _run(
             raise
         except Exception as error:
             if first:
-                write_failure(failure, error)
+                with suppress(OSError):  # it would hide the error itself
+                    write_whole(failure, "".join(traceback.format_exception(error)))
             raise
         if first:
             if path.exists():
