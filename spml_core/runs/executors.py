@@ -8,7 +8,6 @@ from concurrent.futures import Future, InvalidStateError, ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Thread, current_thread, main_thread
 
@@ -104,7 +103,7 @@ def end_at_once() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def watch():
-        wait([parent_process().sentinel])
+        parent_process().join()
         os._exit(1)
 
     Thread(target=watch, daemon=True).start()

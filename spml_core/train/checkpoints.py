@@ -39,9 +39,8 @@ def save(folder: Path, epoch: int, state: dict) -> Path:
             os.fsync(file.fileno())
             path = folder / f"epoch-{epoch:06d}-{_digest(file)}.pt"
         unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    finally:
+        unfinished.unlink(missing_ok=True)  # there only if it could not be written
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)  # makes the rename last

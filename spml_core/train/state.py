@@ -162,8 +162,7 @@ class Trainer:
         if self.scaler.is_enabled():
             steps = -(-self.num_batches // self.config.accumulate)
             self.taken = optim.warn_of_skipped(self.optimizers[0], self.taken, steps, self.epoch)
-        sizes = np.array([len(index) for index in batches])
-        mean = float((losses * sizes).sum() / sizes.sum())
+        mean = float(np.average(losses, weights=[len(index) for index in batches]))
         if not np.isfinite(mean):
             self._fail(losses, batches)
         return mean
