@@ -94,7 +94,8 @@ def run_all(
     wanted, distinct = dict(zip(names, resolved, strict=True)), dict(zip(names, given, strict=True))
     one = partial(_run, root=root, fresh=fresh, progress=progress and executor is None, log=log)
     if executor is None:
-        one = partial(one, load=(load := _load_once()))
+        load = partial(_load_once, loaded={})
+        one = partial(one, load=load)
         for experiment in wanted.values():
             load(experiment, root / "cache")
 
@@ -111,17 +112,13 @@ def run_all(
     return [results[name] for name in names]
 
 
-def _load_once() -> Callable[[Experiment, Path], data.Dataset]:
-    loaded = {}
-
-    def load(experiment: Experiment, cache: Path) -> data.Dataset:
-        names = ("dataset", "root", "data", "mode", "backbone")
-        wanted = to_json([getattr(experiment, name) for name in names], sort_keys=True)
-        if wanted not in loaded:
-            loaded[wanted] = experiment.load_data(cache)
-        return loaded[wanted]
-
-    return load
+def _load_once(experiment: Experiment, cache: Path, loaded: dict[str, data.Dataset]) -> data.Dataset:
+    """Return the data set of an experiment, from those that are `loaded`, or load it and add it to them."""
+    names = ("dataset", "root", "data", "mode", "backbone")
+    wanted = to_json([getattr(experiment, name) for name in names], sort_keys=True)
+    if wanted not in loaded:
+        loaded[wanted] = experiment.load_data(cache)
+    return loaded[wanted]
 
 
 def _run(
