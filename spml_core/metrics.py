@@ -2,7 +2,6 @@
 
 import hashlib
 import warnings
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -24,8 +23,7 @@ DEFINITIONS = {
 KINDS = {"prob": 0.5, "logit": 0.0}  # and the neutral threshold of each
 
 
-@dataclass(frozen=True)
-class AveragePrecision:
+class AveragePrecision(NamedTuple):
     """Average precision of each class, all values in [0, 1]; `str()` gives the whole result in one line.
 
     Attributes:
@@ -128,8 +126,7 @@ def _area(hits: np.ndarray, precision: np.ndarray, definition: str) -> float:
     return envelope[at].mean()
 
 
-@dataclass(frozen=True)
-class Thresholds:
+class Thresholds(NamedTuple):
     """A threshold for each class, fitted on validation scores.
 
     Attributes:

@@ -1,6 +1,5 @@
 """GR's pseudo-label k(p): its published forms, fits to the truth of the missing labels, and a test of its slope."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +31,7 @@ def k_hat_logistic(p, w: float, b: float):
     return expit(w * np.asarray(p, float) + b)
 
 
-@dataclass(frozen=True)
-class KHatFit:
+class KHatFit(NamedTuple):
     """GR's logistic k(p) = sigmoid(w p + b), fitted to the truth of the missing labels; call it with p.
 
     Attributes:

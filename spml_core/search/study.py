@@ -17,9 +17,9 @@ import time
 import warnings
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import optuna
 import pandas as pd
@@ -39,8 +39,7 @@ FINISHED = ("complete", "pruned", "failed")
 POLL = 5  # seconds between checks of what other machines still do
 
 
-@dataclass(frozen=True)
-class SearchResult:
+class SearchResult(NamedTuple):
     """The result of a search.
 
     Attributes:
