@@ -76,11 +76,11 @@ def thresholds(run) -> np.ndarray:
     return metrics.fit_thresholds(labels.probs, full, evaluated=known).values
 
 
-def frame(run, paths: Sequence[str | Path], jobs: int | None, progress: bool) -> pd.DataFrame:
+def frame(run, paths: Sequence[str | Path], jobs: int | None) -> pd.DataFrame:
     """Return probabilities (N, C) as `Run.predict` describes."""
     names = [*map(str, paths)]
     found, faults = [np.empty((0, len(run.classes)), np.float32)], []
-    for probs, unreadable in _batches(run, names, 0, jobs, progress):
+    for probs, unreadable in _batches(run, names, 0, jobs):
         found.append(probs)
         faults += unreadable
     if faults:
@@ -97,7 +97,6 @@ def write(
     top: int | None = None,
     threshold: float | Sequence[float] | None = None,
     jobs: int | None = None,
-    progress: bool = True,
 ) -> list[tuple[str, str]]:
     """Write one row per readable image to a CSV file, in order, and return (image, reason) for all other images.
 
@@ -110,7 +109,7 @@ def write(
         names: from `images`.
         top: write the `top` most probable classes instead: columns label_1, probability_1, label_2, ...
         threshold: write the labels whose probability is above it instead, joined by ";"; one for all classes, or (C,).
-        jobs, progress: see `Run.predict`.
+        jobs: see `Run.predict`.
 
     Raises:
         ValueError: there are fewer than `top` classes, or a threshold is outside [0, 1].
@@ -118,17 +117,16 @@ def write(
     header, fields = _columns(run.classes, top, threshold)
     draft, log = file.with_name(f"{file.name}.partial"), file.with_suffix(".errors.csv")
     limits = None if threshold is None else np.asarray(threshold).tolist()
-    key = hashlib.sha256(json.dumps([digest(run.path / "model.safetensors"), header, limits]).encode())
-    for name in names:
-        key.update(f"{name}\n".encode())
-    if not (draft / key.hexdigest()).exists():
+    asked = [digest(run.path / "model.safetensors"), header, limits, *names]
+    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    if not (draft / key).exists():
         shutil.rmtree(draft, ignore_errors=True)
-        write_whole(draft / key.hexdigest(), "")
+        write_whole(draft / key, "")
 
     # Each part holds rows and errors, and is named after the number of images that are done with it.
     done = max((int(part.stem) for part in draft.glob("*.json")), default=0)
     rows, errors, saved = [], [], time.monotonic()
-    for probs, unreadable in _batches(run, names, done, jobs, progress):
+    for probs, unreadable in _batches(run, names, done, jobs):
         there = np.isfinite(probs).all(1)
         own = zip(np.array(names[done : done + len(probs)], object)[there], fields(probs[there]), strict=True)
         rows += [[name, *values] for name, values in own]
@@ -176,13 +174,13 @@ def _columns(classes: list[str], top: int | None, threshold) -> tuple[list[str],
 
 
 def _batches(
-    run, names: Sequence[str], start: int, jobs: int | None, progress: bool
+    run, names: Sequence[str], start: int, jobs: int | None
 ) -> Iterator[tuple[np.ndarray, list[tuple[str, str]]]]:
     """Yield probabilities (B, C) float32 and (image, reason) of what cannot be read, from image `start` on."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     shape, jobs = run.image_shape, jobs or os.cpu_count()
     bar = {"desc": "predict", "total": len(names), "initial": start, "unit": " images", "leave": False}
-    with tqdm(**bar, disable=None if progress else True) as shown:
+    with tqdm(**bar, disable=None) as shown:
         found = predict_files(run.model(), names[start:], project_root(), shape, device, jobs)
         for logits, unreadable in found:
             yield expit(logits), [(names[start + n], reason) for n, reason in unreadable.items()]

@@ -177,9 +177,7 @@ class Run:
         channels = 3 if self.config["mode"] == "linear" else self.weights()["0.mean"].shape[1]
         return channels, size, size
 
-    def predict(
-        self, paths: Sequence[str | Path], *, jobs: int | None = None, progress: bool = True
-    ) -> pd.DataFrame:
+    def predict(self, paths: Sequence[str | Path], *, jobs: int | None = None) -> pd.DataFrame:
         """Return the probabilities of N image files: one row per file, in order, and one column per class.
 
         Files are decoded as in training. A file that cannot be read has a row of NaN and is named in a warning. On a
@@ -189,9 +187,8 @@ class Run:
         Args:
             paths: image files; relative paths start at the project folder.
             jobs: number of threads; None = the number of cores. On a CPU, it does not change the result.
-            progress: show a progress bar, in a terminal or a notebook.
         """
-        return predictions.frame(self, paths, jobs, progress)
+        return predictions.frame(self, paths, jobs)
 
     def weights(self) -> dict:
         """Return the state of the model at the best epoch."""
@@ -259,9 +256,8 @@ def table(runs: Iterable[Run]) -> pd.DataFrame:
         seen = dict.fromkeys(json.dumps(value, sort_keys=True) for value in several)
         mixed += [f"{name}: {' and '.join(seen)}"] if len(seen) > 1 else []
     if mixed:
-        listed = "; ".join(mixed)
         warnings.warn(
-            f"these runs do not follow one protocol, compare them with care: {listed}", stacklevel=2
+            f"these runs do not follow one protocol, compare them with care: {'; '.join(mixed)}", stacklevel=2
         )
     columns = ("dataset", "method", "seed", "val_map", "test_map", "best_epoch", "val_labels", "stop_rule", "tuned_on",
                "definition", "device")  # fmt: skip
