@@ -209,18 +209,17 @@ def _boosted(network: nn.Module, classifier: nn.Linear, num_classes: int, inputs
         ValueError: the network does not produce feature maps.
     """
     if isinstance(network, nn.Sequential):  # digits_cnn
-        unpooled = network[:-3]
+        network = network[:-3]
     else:
         network.reset_classifier(0, "")
-        unpooled = network
     with torch.no_grad():
-        maps = unpooled.eval()(torch.zeros(1, *inputs.shape[1:]))
+        maps = network.eval()(torch.zeros(1, *inputs.shape[1:]))
     if maps.ndim != 4 or maps.shape[1] != classifier.in_features:
         raise ValueError(
             f"head 'boostlu' needs feature maps (N, {classifier.in_features}, H, W), but {type(network).__name__} "
             f"makes {tuple(maps.shape)}: use a convolutional backbone"
         )
-    return nn.Sequential(unpooled.train(), BoostLU(classifier.in_features, num_classes))
+    return nn.Sequential(network.train(), BoostLU(classifier.in_features, num_classes))
 
 
 # Heads that are built from the linear head.

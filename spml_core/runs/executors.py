@@ -47,9 +47,6 @@ class RunFailures(WorkLost):
 class _Processes(ProcessPoolExecutor):
     """A pool whose workers end when its process is killed, and at once when its `with` block is interrupted."""
 
-    def __init__(self, number: int):
-        super().__init__(number, get_context("spawn"), end_at_once)  # torch does not survive a fork
-
     def submit(self, /, *args, **options):
         with _held():
             job = super().submit(*args, **options)
@@ -68,7 +65,7 @@ def processes(number: int) -> ProcessPoolExecutor:
 
     Their trainings can be resumed.
     """
-    return _Processes(number)
+    return _Processes(number, get_context("spawn"), end_at_once)  # torch does not survive a fork
 
 
 def _unless_cancelled(job: Future, error: Exception) -> None:

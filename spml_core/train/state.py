@@ -96,8 +96,7 @@ class Trainer:
         self.frozen = []  # parameters whose gradients are dropped; DDP wants every gradient computed
         if self.epoch <= self.config.linear_init:
             self.model.eval()
-            head = self.model.head.train()
-            kept = {id(p) for p in head.parameters()}
+            kept = {id(p) for p in self.model.head.train().parameters()}
             self.frozen = [p for p in self.model.parameters() if id(p) not in kept]
         self.losses = torch.zeros(self.num_batches, device=self.device)
         self.finite = torch.zeros(self.observed.shape[1], device=self.device, dtype=torch.int32)
@@ -252,8 +251,7 @@ class Trainer:
 
     def load(self, state: dict) -> None:
         self.epoch = state["epoch"]
-        if self.restart and self.epoch >= self.restart:
-            self._new_optimizers()
+        self._new_optimizers()
         for name in PLAIN:
             setattr(self, name, state[name])
         self.val_logits = [logits.numpy() for logits in state["val_logits"]]
