@@ -7,14 +7,11 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
-from scipy.special import expit
-from tqdm.auto import tqdm
 
 from spml_core import metrics, words
 from spml_core.data import OptionError
@@ -80,7 +77,7 @@ def frame(run, paths: Sequence[str | Path], jobs: int | None) -> pd.DataFrame:
     """Return probabilities (N, C) as `Run.predict` describes."""
     names = [*map(str, paths)]
     found, faults = [np.empty((0, len(run.classes)), np.float32)], []
-    for probs, unreadable in _batches(run, names, 0, jobs):
+    for probs, unreadable in predict_files(run.model(), names, run.image_shape, jobs):
         found.append(probs)
         faults += unreadable
     if faults:
@@ -126,7 +123,7 @@ def write(
     # Each part holds rows and errors, and is named after the number of images that are done with it.
     done = max((int(part.stem) for part in draft.glob("*.json")), default=0)
     rows, errors, saved = [], [], time.monotonic()
-    for probs, unreadable in _batches(run, names, done, jobs):
+    for probs, unreadable in predict_files(run.model(), names, run.image_shape, jobs, done):
         there = np.isfinite(probs).all(1)
         own = zip(np.array(names[done : done + len(probs)], object)[there], fields(probs[there]), strict=True)
         rows += [[name, *values] for name, values in own]
@@ -171,18 +168,3 @@ def _columns(classes: list[str], top: int | None, threshold) -> tuple[list[str],
             raise ValueError(f"a threshold on probabilities is in [0, 1], not {threshold}")
         return ["image", "labels"], lambda probs: ([";".join(names[own])] for own in probs > threshold)
     return ["image", *classes], lambda probs: ([f"{p:.6g}" for p in own] for own in probs)
-
-
-def _batches(
-    run, names: Sequence[str], start: int, jobs: int | None
-) -> Iterator[tuple[np.ndarray, list[tuple[str, str]]]]:
-    """Yield probabilities (B, C) float32 and (image, reason) of what cannot be read, from image `start` on."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    shape, jobs = run.image_shape, jobs or os.cpu_count()
-    bar = {"desc": "predict", "total": len(names), "initial": start, "unit": " images", "leave": False}
-    with tqdm(**bar, disable=None) as shown:
-        found = predict_files(run.model(), names[start:], project_root(), shape, device, jobs)
-        for logits, unreadable in found:
-            yield expit(logits), [(names[start + n], reason) for n, reason in unreadable.items()]
-            start += len(logits)
-            shown.update(len(logits))
