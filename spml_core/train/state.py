@@ -93,11 +93,10 @@ class Trainer:
             self.model.load_state_dict(self.initial)
             self._new_optimizers()
         self.wrapped.train()
-        self.frozen = []  # parameters whose gradients are dropped; DDP wants every gradient computed
+        self.frozen = set()  # parameters whose gradients are dropped; DDP wants every gradient computed
         if self.epoch <= self.config.linear_init:
             self.model.eval()
-            kept = {id(p) for p in self.model.head.train().parameters()}
-            self.frozen = [p for p in self.model.parameters() if id(p) not in kept]
+            self.frozen = {*self.model.parameters()} - {*self.model.head.train().parameters()}
         self.losses = torch.zeros(self.num_batches, device=self.device)
         self.finite = torch.zeros(self.observed.shape[1], device=self.device, dtype=torch.int32)
         return list(torch.randperm(len(self.inputs), generator=self.order).split(self.config.batch_size))
