@@ -63,12 +63,7 @@ class SearchResult(NamedTuple):
 
 
 def search(
-    space: Space,
-    executor=None,
-    root: str | Path = "runs",
-    *,
-    storage: str | None = None,
-    progress: bool = True,
+    space: Space, executor=None, root: str | Path = "runs", *, storage: str | None = None
 ) -> SearchResult:
     """Run the trials that are missing, choose the best by validation mAP, and train it with `test_seeds` seeds.
 
@@ -99,8 +94,8 @@ def search(
         with lock:
             study = _open(space, storage)
             _same_search(study, space, key, None if shared else storage)
-            _make_trials(study, space, executor, root, storage, progress)
-            return _finish(study, space, executor, root, progress)
+            _make_trials(study, space, executor, root, storage)
+            return _finish(study, space, executor, root)
     except Timeout:
         raise ValueError(
             f"another process is running the search {space.name!r} in {root}: give it more workers (--jobs), or give "
@@ -108,10 +103,10 @@ def search(
         ) from None
 
 
-def _make_trials(study, space: Space, executor, root: Path, storage: str, progress: bool) -> None:
+def _make_trials(study, space: Space, executor, root: Path, storage: str) -> None:
     task = partial(_trial, space=space, storage=storage, root=root)
-    options = {"desc": f"search {space.name}", "unit": "trial", "leave": False}
-    with tqdm(total=space.budget, disable=None if progress else True, **options) as bar:
+    options = {"desc": f"search {space.name}", "unit": "trial", "leave": False, "disable": None}
+    with tqdm(total=space.budget, **options) as bar:
         while (start := _show(bar, study)) < space.budget:
             _repeat_interrupted(study, shared="://" in storage)
             missing = space.budget - start - _counts(study)["running"]
@@ -122,7 +117,7 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
             for _, outcome in outcomes(task, range(start, start + missing), executor):
                 lost += [outcome] if isinstance(outcome, Exception) else []
                 done = _show(bar, study)
-                if progress and bar.disable:  # no terminal: print lines instead
+                if bar.disable:  # no terminal: print lines instead
                     said = f"search {space.name}: {done} of {space.budget} trials"
                     print(said, file=sys.stderr, flush=True)
             if lost:
@@ -132,7 +127,7 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
                 ) from lost[0]
 
 
-def _finish(study, space: Space, executor, root: Path, progress: bool) -> SearchResult:
+def _finish(study, space: Space, executor, root: Path) -> SearchResult:
     counts = _counts(study)
     if not counts["complete"]:
         reasons = {trial.user_attrs["error"]: None for trial in study.trials if "error" in trial.user_attrs}
@@ -141,7 +136,7 @@ def _finish(study, space: Space, executor, root: Path, progress: bool) -> Search
     chosen = space.values(best.params)
     fields = space.fields(chosen)
     experiments = [Experiment(**fields, seed=seed) for seed in range(space.test_seeds)]
-    runs = run_all(experiments, executor, root, progress=progress)
+    runs = run_all(experiments, executor, root)
     counts = {kind: counts[kind] for kind in FINISHED}
     preset = root / "search" / f"{space.name}.best.yaml"
     said = f"{sum(counts.values())} trials: {space.measure} {best.value:.2f}, "
