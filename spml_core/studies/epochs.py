@@ -49,12 +49,12 @@ def by_seed(table: pd.DataFrame, value: str, **chosen) -> pd.DataFrame:
     return table.pivot(index="epoch", columns="seed", values=value)
 
 
-def by_class(table: pd.DataFrame, value: str, setting: str = "setting") -> pd.DataFrame:
+def by_class(table: pd.DataFrame, value: str) -> pd.DataFrame:
     """Return one row per class and one column per (setting, seed): `value`. Classes undefined in any run are left out.
 
     So every setting and seed counts the same classes. A run in which no class is defined excludes none.
     """
-    wide = table.pivot(index="class", columns=[setting, "seed"], values=value)
+    wide = table.pivot(index="class", columns=["setting", "seed"], values=value)
     wide = wide.reindex(table["class"].unique())
     return wide[wide.loc[:, wide.notna().any()].notna().all(axis=1)]
 
