@@ -19,7 +19,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("epoch-*.pt"), reverse=True)
 
 
-def save(folder: Path, epoch: int, state: dict) -> Path:
+def save(folder: Path, epoch: int, state: dict) -> None:
     """Write the state after `epoch` and delete all but the last two.
 
     The file appears under its name in one rename, after its content has reached the disk.
@@ -48,7 +48,6 @@ def save(folder: Path, epoch: int, state: dict) -> Path:
         os.close(handle)
     for old in files(folder)[KEEP:]:
         old.unlink()
-    return path
 
 
 def latest(folder: Path) -> Path | None:

@@ -60,7 +60,6 @@ class Trainer:
         if carried is not None:
             self.method.load_state_dict(carried)
         self.epoch, self.history, self.val_logits, self.best = 0, [], [], None
-        self.last_good = None
         self._new_optimizers()
         self._resume()
 
@@ -179,7 +178,8 @@ class Trainer:
 
     @property
     def _last_good(self) -> str:
-        return "" if self.last_good is None else f" The last good checkpoint is {self.last_good}."
+        path = None if self.place is None else checkpoints.latest(self.place)
+        return "" if path is None else f" The last good checkpoint is {path}."
 
     def predict(self, inputs) -> np.ndarray:
         """Return logits (N, C) float32 of the model, or of its running average while it trains."""
@@ -274,7 +274,7 @@ class Trainer:
         if distributed.rank() > 0:
             return
         try:
-            self.last_good = checkpoints.save(self.place, self.epoch, state)
+            checkpoints.save(self.place, self.epoch, state)
         except OSError as error:
             warnings.warn(
                 f"no checkpoint after epoch {self.epoch} ({error}): training continues, but an interruption would "
@@ -288,7 +288,6 @@ class Trainer:
         path = distributed.broadcast(checkpoints.latest(self.place) if distributed.rank() == 0 else None)
         if path is not None:
             self.load(checkpoints.load(path))
-            self.last_good = path
 
     def finish(self) -> None:
         """Give model and method the state of the best epoch."""
