@@ -13,10 +13,9 @@ with extra("notebooks"):
 
 from spml_core.words import check_name, count
 
-STEP = "step-wise area under precision-recall (as scikit-learn; ties share one threshold)"
 # Labels ranked 0, 1, 1, 0, 1 give 0.5889, 0.6444 and 0.6424: a number without its definition says little.
 DEFINITIONS = {
-    "step": STEP,
+    "step": "step-wise area under precision-recall (as scikit-learn; ties share one threshold)",
     "voc2010": "VOC 2010 and later: all-point interpolated area (ties share one threshold)",
     "voc2007": "VOC 2007: mean of interpolated precision at the 11 recalls 0, 0.1, ..., 1 (ties share one threshold)",
 }

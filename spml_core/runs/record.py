@@ -302,7 +302,7 @@ def write_result(
         "val_map": fitted.history[epoch]["val_map"],
         **tested,
         "val_undefined_classes": [classes[c] for c in chosen.undefined],
-        "definition": metrics.STEP,
+        "definition": chosen.definition,
         "best_epoch": epoch,
         "val_labels": experiment.val_labels,
         "select": experiment.select,

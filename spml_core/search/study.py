@@ -201,7 +201,7 @@ def _val_map(trial, experiment: Experiment, root: Path, before: int) -> float:
     for row in finished.history[1:].to_dict("records"):
         if row["epoch"] not in reported:  # trained earlier
             trial.report(train.score(row), before + row["epoch"])
-    return finished.summary.get("selection", finished.summary["val_map"])
+    return train.score(finished.summary)
 
 
 # --- the study ---
