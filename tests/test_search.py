@@ -17,11 +17,12 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner
+from filelock import FileLock
 from test_runs import paint
 
 from spml_core import search, train
 from spml_core.cli import main
-from spml_core.runs import locks, protocol
+from spml_core.runs import protocol
 from spml_core.search import Space, read, space, study
 
 GRID = {"lr": [1e-3, 1e-2], "params.alpha": [0.1, 0.4]}
@@ -397,7 +398,10 @@ def test_another_search_of_the_same_name_is_refused(plan, tmp_path, fixed):
 
 
 def test_two_at_once_on_one_journal_are_refused(plan, tmp_path):
-    with locks.exclusive(tmp_path, "search-small"), pytest.raises(ValueError, match="another process"):
+    with (
+        FileLock(tmp_path / ".locks" / "search-small.lock"),
+        pytest.raises(ValueError, match="another process"),
+    ):
         search.search(plan(), root=tmp_path)
 
 

@@ -21,12 +21,13 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 from tqdm.auto import tqdm
 
 from spml_core import data, methods, models, train
 from spml_core.data import observe
 from spml_core.paths import locate, write_whole
-from spml_core.runs import executors, locks, loggers
+from spml_core.runs import executors, loggers
 from spml_core.runs.experiment import Experiment, stream
 from spml_core.runs.predictions import validation
 from spml_core.runs.record import Run, to_json, write_result
@@ -139,9 +140,9 @@ def _run(
     first = distributed.rank() == 0
     if distributed.broadcast(path.exists()) and not fresh:
         return Run(path)
-    # Another process that needs the same run waits here, then loads it. Of processes that train it together, the first
-    # holds the lock.
-    with locks.exclusive(root, name) if first else nullcontext():
+    # Another process that needs the same run waits here, then loads it, on every machine that shares the disk. Of
+    # processes that train it together, the first holds the lock; the system releases it if that process is killed.
+    with FileLock(root / ".locks" / f"{name}.lock") if first else nullcontext():
         if distributed.broadcast(path.exists()) and not fresh:
             return Run(path)
         if fresh and first:

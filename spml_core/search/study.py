@@ -23,14 +23,14 @@ from typing import NamedTuple
 
 import optuna
 import pandas as pd
-from filelock import Timeout
+from filelock import FileLock, Timeout
 from optuna.samplers import GridSampler, TPESampler
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from tqdm.auto import tqdm
 
 from spml_core import methods, train, words
 from spml_core.paths import locate
-from spml_core.runs import FORMAT, Experiment, Run, locks, run, run_all
+from spml_core.runs import FORMAT, Experiment, Run, run, run_all
 from spml_core.runs.executors import WorkLost, outcomes
 from spml_core.search.space import Space, write_preset
 
@@ -89,7 +89,7 @@ def search(
     folder = root / "search"
     folder.mkdir(parents=True, exist_ok=True)
     storage = storage or str(folder / f"{space.name}.journal")
-    lock = nullcontext() if shared else locks.exclusive(root, f"search-{space.name}", timeout=0)
+    lock = nullcontext() if shared else FileLock(root / ".locks" / f"search-{space.name}.lock", timeout=0)
     try:
         with lock:
             study = _open(space, storage)
