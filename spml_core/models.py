@@ -114,8 +114,8 @@ class Latent(_WithAuxiliary):
     """A head with a latent variable for each class: z_c ~ N(mu_c, s_c) from the features, logit <w_c, z_c> + b_c.
 
     mu and h are the two outputs of a network with one hidden layer, s = exp(clamp(h / 2, -6, 6)). In training, z is
-    drawn; in evaluation it is mu. Its auxiliary is the divergence of z from a standard normal distribution. Source:
-    MIME (ICML 2023).
+    drawn; in evaluation it is mu. `auxiliary` gives how far z is from a standard normal distribution
+    (`gaussian_divergence`). Source: MIME (ICML 2023).
 
     Args:
         linear: the head that it replaces.
@@ -144,7 +144,7 @@ class Enhancing(_WithAuxiliary):
 
     The encoder is two graph convolutions over the `neighbours` nearest images of the batch; a decoder reconstructs the
     features and the labels from its degrees. Both are used in training only. Source: SMILE (NeurIPS 2022), where the
-    graph joins the whole training set. Its auxiliary is the encoder's output: logits (N, C) of the degrees, logits
+    graph joins the whole training set. `auxiliary` gives the encoder's output: logits (N, C) of the degrees, logits
     (N, C) of the decoded labels, and the error of decoded features and graph.
 
     Args:

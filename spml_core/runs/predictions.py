@@ -53,7 +53,7 @@ def images(sources: Sequence[str | Path]) -> list[str]:
     return found
 
 
-def validation(val_labels: str, observed, full, known) -> tuple[np.ndarray, np.ndarray | None]:
+def choosing_labels(val_labels: str, observed, full, known) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the labels (N, C) in {1, 0} that choose the epoch, and where they are known; None = everywhere.
 
     If `val_labels` is "observed", every label that is not an observed positive counts as a negative.
@@ -69,7 +69,7 @@ def thresholds(run) -> np.ndarray:
     It is 0.5 for a class without a positive in validation. See `metrics.fit_thresholds`.
     """
     labels = run.labels("val")
-    full, known = validation(run.config["val_labels"], labels.observed, labels.full, labels.known)
+    full, known = choosing_labels(run.config["val_labels"], labels.observed, labels.full, labels.known)
     return metrics.fit_thresholds(labels.probs, full, evaluated=known).values
 
 

@@ -29,7 +29,7 @@ from spml_core.data import observe
 from spml_core.paths import locate, write_whole
 from spml_core.runs import executors, loggers
 from spml_core.runs.experiment import Experiment, stream
-from spml_core.runs.predictions import validation
+from spml_core.runs.predictions import choosing_labels
 from spml_core.runs.record import Run, to_json, write_result
 from spml_core.train import checkpoints, distributed
 
@@ -194,7 +194,7 @@ def _fit(
     """Return the training, and its first phase if there is one."""
     parts, classes = dataset.parts, dataset.classes
     inputs, val = parts["train"].inputs, parts["val"]
-    targets = validation(experiment.val_labels, observed["val"], val.full, val.known)
+    targets = choosing_labels(experiment.val_labels, observed["val"], val.full, val.known)
     shown = torch.from_numpy(observed["train"])
     title = f"{experiment.method} on {experiment.dataset}, seed {experiment.seed}"
     common, first = {"names": (parts["train"].ids, classes), **watch}, None

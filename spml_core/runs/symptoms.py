@@ -17,11 +17,8 @@ def training_warnings(fitted, first=None) -> list[str]:
         rate = f"is the learning rate right (lr={phase.config.lr:g})?"
         start, *maps = (row["val_map"] for row in phase.history)
         if max(maps) <= start:
-            few = (
-                " Or was it too short?"
-                if len(maps) * len(phase.inputs) < FEW * phase.config.batch_size
-                else ""
-            )
+            short = len(maps) * len(phase.inputs) < FEW * phase.config.batch_size
+            few = " Or was it too short?" if short else ""
             found.append(
                 f"{where}validation mAP never rose above that of {before} ({start:.2f}; {max(maps):.2f} at best, in "
                 f"{count(len(maps), 'epoch')}): {rate}{few}"

@@ -250,7 +250,7 @@ class Trainer:
 
     def load(self, state: dict) -> None:
         self.epoch = state["epoch"]
-        self._new_optimizers()
+        self._new_optimizers()  # those of this epoch, before or after a restart
         for name in PLAIN:
             setattr(self, name, state[name])
         self.val_logits = [logits.numpy() for logits in state["val_logits"]]
