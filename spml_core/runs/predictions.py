@@ -1,4 +1,4 @@
-"""Predict image files with a run's network, into a table in memory or a CSV file of any length."""
+"""Predict image files with a run's network, into a CSV file of any length; `Run.predict` does so in memory."""
 
 import csv
 import hashlib
@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -71,19 +70,6 @@ def thresholds(run) -> np.ndarray:
     labels = run.labels("val")
     full, known = choosing_labels(run.config["val_labels"], labels.observed, labels.full, labels.known)
     return metrics.fit_thresholds(labels.probs, full, evaluated=known).values
-
-
-def frame(run, paths: Sequence[str | Path], jobs: int | None) -> pd.DataFrame:
-    """Return probabilities (N, C) as `Run.predict` describes."""
-    names = [*map(str, paths)]
-    found, faults = [np.empty((0, len(run.classes)), np.float32)], []
-    for probs, unreadable in predict_files(run.model(), names, run.image_shape, jobs):
-        found.append(probs)
-        faults += unreadable
-    if faults:
-        counted = words.some(len(faults), len(names), "image", "cannot", "cannot")
-        warnings.warn(f"{counted} be read:{table.bullets(map(': '.join, faults))}", stacklevel=3)
-    return pd.DataFrame(np.concatenate(found), pd.Index(names, name="image"), run.classes)
 
 
 def write(

@@ -22,12 +22,13 @@ from scipy.special import expit
 from torch import nn
 
 from spml_core import __version__, metrics, models, words
+from spml_core.data.files.table import bullets
 from spml_core.data.observe import write_manifest
 from spml_core.paths import locate
-from spml_core.runs import predictions
 from spml_core.runs.symptoms import training_warnings
 from spml_core.train import distributed, score
 from spml_core.train.device import name_of
+from spml_core.train.predict import predict_files
 
 # What must agree before test numbers may be compared, apart from the method and its own parameters.
 PROTOCOL = (
@@ -188,7 +189,15 @@ class Run:
             paths: image files; relative paths start at the project folder.
             jobs: number of threads; None = the number of cores. On a CPU, it does not change the result.
         """
-        return predictions.frame(self, paths, jobs)
+        names = [*map(str, paths)]
+        found, faults = [np.empty((0, len(self.classes)), np.float32)], []
+        for probs, unreadable in predict_files(self.model(), names, self.image_shape, jobs):
+            found.append(probs)
+            faults += unreadable
+        if faults:
+            counted = words.some(len(faults), len(names), "image", "cannot", "cannot")
+            warnings.warn(f"{counted} be read:{bullets(map(': '.join, faults))}", stacklevel=2)
+        return pd.DataFrame(np.concatenate(found), pd.Index(names, name="image"), self.classes)
 
     def weights(self) -> dict:
         """Return the state of the model at the best epoch."""
