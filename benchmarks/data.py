@@ -175,7 +175,7 @@ def report_predictions(paths: list[Path]) -> None:
     files = decoding.Files(names, SIZE)
 
     def predict() -> None:
-        for _ in predict_files(model, names, Path(), tuple(files.shape[1:]), torch.device("cpu"), jobs):
+        for _ in predict_files(model, names, tuple(files.shape[1:]), jobs):
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)  # MiB
 
     def decode() -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import warnings
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,18 +13,16 @@ with extra("notebooks"):
 
 from spml_core.words import check_name, count
 
-STEP = "step-wise area under precision-recall (as scikit-learn; ties share one threshold)"
 # Labels ranked 0, 1, 1, 0, 1 give 0.5889, 0.6444 and 0.6424: a number without its definition says little.
 DEFINITIONS = {
-    "step": STEP,
+    "step": "step-wise area under precision-recall (as scikit-learn; ties share one threshold)",
     "voc2010": "VOC 2010 and later: all-point interpolated area (ties share one threshold)",
     "voc2007": "VOC 2007: mean of interpolated precision at the 11 recalls 0, 0.1, ..., 1 (ties share one threshold)",
 }
 KINDS = {"prob": 0.5, "logit": 0.0}  # and the neutral threshold of each
 
 
-@dataclass(frozen=True)
-class AveragePrecision:
+class AveragePrecision(NamedTuple):
     """Average precision of each class, all values in [0, 1]; `str()` gives the whole result in one line.
 
     Attributes:
@@ -128,8 +125,7 @@ def _area(hits: np.ndarray, precision: np.ndarray, definition: str) -> float:
     return envelope[at].mean()
 
 
-@dataclass(frozen=True)
-class Thresholds:
+class Thresholds(NamedTuple):
     """A threshold for each class, fitted on validation scores.
 
     Attributes:

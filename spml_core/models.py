@@ -99,11 +99,23 @@ def interactions(weights: dict[str, Tensor]) -> Tensor:
     return found[0].clone().fill_diagonal_(0)
 
 
-class Latent(nn.Module):
+class _WithAuxiliary(nn.Module):
+    """A head that computes something beside the logits of each training batch, which a method may add to its loss."""
+
+    _computed = None
+
+    def auxiliary(self):
+        """Return what the head computed for the last training batch and clear it; None if there is nothing."""
+        computed, self._computed = self._computed, None
+        return computed
+
+
+class Latent(_WithAuxiliary):
     """A head with a latent variable for each class: z_c ~ N(mu_c, s_c) from the features, logit <w_c, z_c> + b_c.
 
     mu and h are the two outputs of a network with one hidden layer, s = exp(clamp(h / 2, -6, 6)). In training, z is
-    drawn; in evaluation it is mu. Source: MIME (ICML 2023).
+    drawn; in evaluation it is mu. `auxiliary` gives how far z is from a standard normal distribution
+    (`gaussian_divergence`). Source: MIME (ICML 2023).
 
     Args:
         linear: the head that it replaces.
@@ -117,31 +129,23 @@ class Latent(nn.Module):
         self.encoder = nn.Sequential(hidden, nn.ReLU(), nn.Linear(width, 2 * num_classes * size))
         self.weight = nn.Parameter(torch.randn(num_classes, size) / size**0.5)
         self.bias = nn.Parameter(torch.zeros(num_classes))
-        self._divergence = None
 
     def forward(self, x: Tensor) -> Tensor:
         mu, h = self.encoder(x).unflatten(-1, self.shape).unbind(-3)  # (N, C, size) each
         if self.training:
             std = (h / 2).clamp(-6, 6).exp()
-            self._divergence = gaussian_divergence(mu, std)
+            self._computed = gaussian_divergence(mu, std)
             mu = mu + std * torch.randn_like(std)
         return (mu * self.weight).sum(-1) + self.bias
 
-    def auxiliary(self) -> Tensor | None:
-        """Return the divergence of the last training batch and clear it; None if there is none.
 
-        A method may add it to its loss.
-        """
-        divergence, self._divergence = self._divergence, None
-        return divergence
-
-
-class Enhancing(nn.Module):
+class Enhancing(_WithAuxiliary):
     """A linear head, and beside it an encoder that estimates, from similar images, how far a label describes an image.
 
     The encoder is two graph convolutions over the `neighbours` nearest images of the batch; a decoder reconstructs the
     features and the labels from its degrees. Both are used in training only. Source: SMILE (NeurIPS 2022), where the
-    graph joins the whole training set.
+    graph joins the whole training set. `auxiliary` gives the encoder's output: logits (N, C) of the degrees, logits
+    (N, C) of the decoded labels, and the error of decoded features and graph.
 
     Args:
         linear: the head that gives the logits.
@@ -156,11 +160,10 @@ class Enhancing(nn.Module):
         self.decoder = nn.Sequential(
             nn.Linear(num_classes, width), nn.ReLU(), nn.Linear(width, linear.in_features + num_classes)
         )
-        self._encoded = None
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
-            self._encoded = self._enhanced(x.detach())
+            self._computed = self._enhanced(x.detach())
         return self.linear(x)
 
     def _enhanced(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -176,14 +179,6 @@ class Enhancing(nn.Module):
         nearest = torch.cdist(x, x).topk(min(self.neighbours + 1, len(x)), largest=False).indices
         joined = torch.zeros(len(x), len(x), device=x.device).scatter(1, nearest, 1.0)
         return torch.maximum(joined, joined.T)
-
-    def auxiliary(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return the encoder's output for the last training batch and clear it; None if there is none.
-
-        Logits (N, C) of the degrees, logits (N, C) of the decoded labels, and the error of decoded features and graph.
-        """
-        encoded, self._encoded = self._encoded, None
-        return encoded
 
 
 class BoostLU(nn.Module):
@@ -214,18 +209,17 @@ def _boosted(network: nn.Module, classifier: nn.Linear, num_classes: int, inputs
         ValueError: the network does not produce feature maps.
     """
     if isinstance(network, nn.Sequential):  # digits_cnn
-        unpooled = network[:-3]
+        network = network[:-3]
     else:
         network.reset_classifier(0, "")
-        unpooled = network
     with torch.no_grad():
-        maps = unpooled.eval()(torch.zeros(1, *inputs.shape[1:]))
+        maps = network.eval()(torch.zeros(1, *inputs.shape[1:]))
     if maps.ndim != 4 or maps.shape[1] != classifier.in_features:
         raise ValueError(
             f"head 'boostlu' needs feature maps (N, {classifier.in_features}, H, W), but {type(network).__name__} "
             f"makes {tuple(maps.shape)}: use a convolutional backbone"
         )
-    return nn.Sequential(unpooled.train(), BoostLU(classifier.in_features, num_classes))
+    return nn.Sequential(network.train(), BoostLU(classifier.in_features, num_classes))
 
 
 # Heads that are built from the linear head.

@@ -8,7 +8,7 @@ from sklearn.metrics import confusion_matrix
 
 from spml_core import analysis
 from spml_core.runs import Experiment, Labels, run
-from spml_core.studies import band, by_class, by_seed, class_means, every_epoch, last_epoch, unobserved
+from spml_core.studies import band, by_class, by_seed, class_means, every_epoch, unobserved
 
 SIZES = {"train": 80, "val": 40, "test": 20}
 
@@ -204,7 +204,7 @@ def test_pseudo_labels(trained):
     assert positives.precision <= ceiling < 1  # a fifth is more than there are positives
     watched = trained("splc", watched=True, tau=0.3)
     corrected, _ = unobserved.pseudo_labels(watched, "corrected")
-    assert corrected.found == unobserved.found(watched.labels("val", last_epoch(watched)), 0.3).found > 0
+    assert corrected.found == unobserved.found(watched.labels("val", watched.last_epoch), 0.3).found > 0
     once, _ = unobserved.pseudo_labels(trained("pseudo_label"), "positive")
     table = unobserved.accuracy_table({"a": [(corrected, 1.0)], "b": [(once, 1.0)]})
     assert table["given"].tolist() == [corrected.found, once.found]

@@ -15,7 +15,6 @@ from torchmetrics.functional.classification import (
 
 from spml_core.metrics import (
     DEFINITIONS,
-    STEP,
     Thresholds,
     average_precision,
     f1_family,
@@ -50,13 +49,16 @@ def test_a_class_without_positives_is_undefined():
     assert result.per_class[0] == 1 and np.isnan(result.per_class[1])
     assert (result.undefined, result.mean, result.mean_zero_filled) == ((1,), 1.0, 0.5)
     assert result.evaluated.tolist() == [3, 3]
-    assert result.definition == STEP and "step-wise" in STEP
+    assert result.definition == DEFINITIONS["step"] and "step-wise" in result.definition
 
 
 def test_the_result_says_what_is_undefined():
     text = str(average_precision([[0.9, 0.3], [0.1, 0.2], [0.8, 0.7]], [[1, 0], [0, 0], [1, 0]]))
     assert "mAP over 1 defined class = 1.0" in text and "zero-filled over 2 = 0.5" in text
-    assert "undefined classes (fewer than 1 positive, or no known negative): 1;" in text and STEP in text
+    assert (
+        "undefined classes (fewer than 1 positive, or no known negative): 1;" in text
+        and DEFINITIONS["step"] in text
+    )
 
 
 def test_min_positives():

@@ -17,11 +17,12 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner
+from filelock import FileLock
 from test_runs import paint
 
 from spml_core import search, train
 from spml_core.cli import main
-from spml_core.runs import locks, protocol
+from spml_core.runs import protocol
 from spml_core.search import Space, read, space, study
 
 GRID = {"lr": [1e-3, 1e-2], "params.alpha": [0.1, 0.4]}
@@ -195,7 +196,7 @@ def test_grids_of_the_papers_train_as_the_papers_did(name, paper):
 )
 def test_values_are_checked_before_any_trial(plan, tmp_path, trained, changes, message):
     with pytest.raises(ValueError, match=message):
-        search.search(plan(sampler="tpe", **changes), root=tmp_path, progress=False)
+        search.search(plan(sampler="tpe", **changes), root=tmp_path)
     assert not trained and not (tmp_path / "search").exists()
 
 
@@ -244,7 +245,7 @@ def asked(wide, number, interrupt=()):
 
 
 def test_grid(plan, tmp_path, trained):
-    found = search.search(plan(), root=tmp_path, progress=False)
+    found = search.search(plan(), root=tmp_path)
     every = trials(tmp_path)
     combinations = [(lr, alpha) for lr in GRID["lr"] for alpha in GRID["params.alpha"]]
     assert sorted(tuple(t.params.values()) for t in every) == combinations
@@ -261,7 +262,7 @@ def test_grid(plan, tmp_path, trained):
     assert found.trials.loc[0, ["lr", "params.alpha"]].to_dict() == found.chosen
     written = pd.read_csv(tmp_path / "search" / "small.trials.csv", keep_default_na=False)
     assert written["val_map"].tolist() == found.trials["val_map"].tolist()
-    again = search.search(plan(), root=tmp_path, progress=False)
+    again = search.search(plan(), root=tmp_path)
     assert len(trained) == 5 and again.chosen == found.chosen
     assert [run.path for run in again.runs] == [run.path for run in found.runs]
 
@@ -277,12 +278,12 @@ def test_validation_alone_chooses(plan, tmp_path, monkeypatch):
             return super().__getitem__(name)
 
     monkeypatch.setattr(study.Run, "summary", property(lambda run: Watched(summary(run))))
-    search.search(plan(), root=tmp_path, progress=False)
+    search.search(plan(), root=tmp_path)
     assert set(seen) == {"val_map"}
 
 
 def test_the_preset_trains_the_same(plan, tmp_path):
-    found = search.search(plan(), root=tmp_path, progress=False)
+    found = search.search(plan(), root=tmp_path)
     fields = space.read_preset(found.preset)
     assert found.preset == tmp_path / "search" / "small.best.yaml"
     assert "4 trials" in found.preset.read_text() and f"{found.val_map:.2f}" in found.preset.read_text()
@@ -330,7 +331,7 @@ def test_options_win_over_the_preset(tmp_path, fixed):
 
 
 def test_seeds_of_a_trial_are_averaged(plan, tmp_path):
-    found = search.search(plan(seeds=2, space={"lr": [1e-2]}), root=tmp_path, progress=False)
+    found = search.search(plan(seeds=2, space={"lr": [1e-2]}), root=tmp_path)
     assert found.val_map == pytest.approx(sum(run.summary["val_map"] for run in found.runs) / 2, abs=1e-12)
     (trial,) = trials(tmp_path)
     history = [value for run in found.runs for value in run.history["val_map"][1:]]
@@ -340,10 +341,10 @@ def test_seeds_of_a_trial_are_averaged(plan, tmp_path):
 def test_tpe_draws_another_value_in_each_trial(plan, tmp_path):
     ranges = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "batch_size": [8, 16]}
     wanted = plan(sampler="tpe", space=ranges, trials=5)
-    search.search(wanted, root=tmp_path / "one", progress=False)
+    search.search(wanted, root=tmp_path / "one")
     drawn = [t.params["lr"] for t in trials(tmp_path / "one")]
     assert len(set(drawn)) == 5 and all(1e-4 <= lr <= 1e-2 for lr in drawn)
-    search.search(wanted, root=tmp_path / "two", progress=False)
+    search.search(wanted, root=tmp_path / "two")
     assert [t.params for t in trials(tmp_path / "two")] == [t.params for t in trials(tmp_path / "one")]
 
 
@@ -357,7 +358,7 @@ def test_pruned(plan, tmp_path, monkeypatch):
             return trial.number in (0, 2)
 
     monkeypatch.setattr(optuna.pruners, "MedianPruner", Pruner)
-    found = search.search(plan(pruner="median"), root=tmp_path, progress=False)
+    found = search.search(plan(pruner="median"), root=tmp_path)
     assert found.counts == {"complete": 2, "pruned": 2, "failed": 0}
     assert all(list(values) == [1] for values in seen.values()) and len(seen) == 4
     assert len([path for path in tmp_path.iterdir() if path.name.startswith("folder")]) == 3
@@ -366,14 +367,14 @@ def test_pruned(plan, tmp_path, monkeypatch):
 
 
 def test_a_run_that_was_there_tells_the_pruner_its_history(plan, tmp_path, fixed):
-    search.search(plan(), root=tmp_path, progress=False)
+    search.search(plan(), root=tmp_path)
     (tmp_path / "search" / "small.journal").unlink()
-    search.search(plan(pruner="median"), root=tmp_path, progress=False)
+    search.search(plan(pruner="median"), root=tmp_path)
     assert all(sorted(t.intermediate_values) == [1, 2] for t in trials(tmp_path))
 
 
 def test_a_failed_trial_is_counted_with_its_reason(plan, tmp_path):
-    found = search.search(plan(space={"lr": [1e30, 1e-2]}), root=tmp_path, progress=False)
+    found = search.search(plan(space={"lr": [1e30, 1e-2]}), root=tmp_path)
     assert found.counts == {"complete": 1, "pruned": 0, "failed": 1} and found.chosen == {"lr": 1e-2}
     (failed,) = [t for t in trials(tmp_path) if t.state.name == "FAIL"]
     assert (
@@ -381,24 +382,27 @@ def test_a_failed_trial_is_counted_with_its_reason(plan, tmp_path):
         and "1e+30" in failed.user_attrs["error"]
     )
     with pytest.raises(ValueError, match=r"none of 1 trials.*FloatingPointError"):
-        search.search(plan(name="bad", space={"lr": [1e30]}), root=tmp_path, progress=False)
+        search.search(plan(name="bad", space={"lr": [1e30]}), root=tmp_path)
 
 
 def test_another_search_of_the_same_name_is_refused(plan, tmp_path, fixed):
-    search.search(plan(trials=1), root=tmp_path, progress=False)
+    search.search(plan(trials=1), root=tmp_path)
     for change, what in (
         ({"space": GRID | {"lr": [0.5]}}, "space"),
         ({"experiment": fixed | {"epochs": 1}}, "experiment"),
         ({"seeds": 2}, "seeds"),
     ):
         with pytest.raises(ValueError, match=f"another {what}:.*delete .*small.journal;"):
-            search.search(plan(**change), root=tmp_path, progress=False)
-    assert search.search(plan(trials=2, test_seeds=1), root=tmp_path, progress=False).counts["complete"] == 2
+            search.search(plan(**change), root=tmp_path)
+    assert search.search(plan(trials=2, test_seeds=1), root=tmp_path).counts["complete"] == 2
 
 
 def test_two_at_once_on_one_journal_are_refused(plan, tmp_path):
-    with locks.exclusive(tmp_path, "search-small"), pytest.raises(ValueError, match="another process"):
-        search.search(plan(), root=tmp_path, progress=False)
+    with (
+        FileLock(tmp_path / ".locks" / "search-small.lock"),
+        pytest.raises(ValueError, match="another process"),
+    ):
+        search.search(plan(), root=tmp_path)
 
 
 def test_loses_a_worker(plan, tmp_path, monkeypatch):
@@ -411,9 +415,9 @@ def test_loses_a_worker(plan, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(study, "outcomes", lose_the_second)
         with pytest.raises(RuntimeError, match=r"1 of 4 trials were lost .*a worker is gone"):
-            search.search(plan(), root=tmp_path, progress=False)
+            search.search(plan(), root=tmp_path)
     assert [t.state.name for t in trials(tmp_path)].count("COMPLETE") == 3
-    assert search.search(plan(), root=tmp_path, progress=False).counts["complete"] == 4
+    assert search.search(plan(), root=tmp_path).counts["complete"] == 4
 
 
 # --- interrupted ---
@@ -436,15 +440,15 @@ def test_goes_on_after_an_interruption(plan, tmp_path, monkeypatch, sampler, tri
 
         patch.setattr(train, "fit", stop)
         with pytest.raises(KeyboardInterrupt):
-            search.search(wanted, root=tmp_path, progress=False)
+            search.search(wanted, root=tmp_path)
     interrupted = [t for t in trials(tmp_path) if t.state.name == "FAIL"]
     assert len(complete(tmp_path)) == 2 and len(interrupted) == 1
-    found = search.search(wanted, root=tmp_path, progress=False)
+    found = search.search(wanted, root=tmp_path)
     assert found.counts == {"complete": 4, "pruned": 0, "failed": 0}
     repeated = [t for t in trials(tmp_path) if t.system_attrs.get("failed_trial") == interrupted[0].number]
     assert [t.params for t in repeated] == [interrupted[0].params]
     assert len(set(complete(tmp_path))) == 4
-    search.search(wanted, root=tmp_path, progress=False)
+    search.search(wanted, root=tmp_path)
     assert len(trials(tmp_path)) == 5
 
 
@@ -461,9 +465,9 @@ def test_a_search_that_went_on_makes_the_trials_of_one_that_was_not_interrupted(
 
         patch.setattr(train, "fit", stop)
         with pytest.raises(KeyboardInterrupt):
-            search.search(wanted, root=tmp_path / "one", progress=False)
-    one = search.search(wanted, root=tmp_path / "one", progress=False)
-    two = search.search(wanted, root=tmp_path / "two", progress=False)
+            search.search(wanted, root=tmp_path / "one")
+    one = search.search(wanted, root=tmp_path / "one")
+    two = search.search(wanted, root=tmp_path / "two")
     columns = ["lr", "batch_size", "val_map"]
     assert one.trials[columns].equals(two.trials[columns]) and len(one.trials) == 5
 
@@ -482,7 +486,7 @@ def test_a_trial_left_running_is_repeated(plan, tmp_path):
     kept = study._open(plan(), str(tmp_path / "search" / "small.journal"))
     plan().suggest(kept.ask())
     assert [t.state.name for t in kept.trials] == ["RUNNING"]
-    search.search(plan(), root=tmp_path, progress=False)
+    search.search(plan(), root=tmp_path)
     assert len(set(complete(tmp_path))) == 4
     assert [t.system_attrs["failed_trial"] for t in trials(tmp_path) if "failed_trial" in t.system_attrs] == [
         0
@@ -491,10 +495,10 @@ def test_a_trial_left_running_is_repeated(plan, tmp_path):
 
 def test_database(plan, tmp_path, trained, monkeypatch):
     url = f"sqlite:///{tmp_path}/base.db"
-    found = search.search(plan(trials=2), root=tmp_path / "one", storage=url, progress=False)
+    found = search.search(plan(trials=2), root=tmp_path / "one", storage=url)
     assert found.counts["complete"] == 2
     before = len(trained)
-    more = search.search(plan(test_seeds=1), root=tmp_path / "two", storage=url, progress=False)
+    more = search.search(plan(test_seeds=1), root=tmp_path / "two", storage=url)
     assert more.counts["complete"] == 4 and len(trained) <= before + 3
     assert not list((tmp_path / "two" / "search").glob("*.journal"))
 
@@ -510,7 +514,7 @@ def test_machines_that_share_a_database_do_not_exceed_the_trials(plan, tmp_path,
         other(number + 100)
 
     monkeypatch.setattr(study, "_trial", both)
-    found = search.search(plan(), root=tmp_path, storage=url, progress=False)
+    found = search.search(plan(), root=tmp_path, storage=url)
     assert found.counts == {"complete": 4, "pruned": 0, "failed": 0}
 
 
@@ -524,7 +528,7 @@ def test_a_silent_machine_is_given_up(plan, tmp_path, monkeypatch):
         plan().suggest(left)
         kept._storage.record_heartbeat(left._trial_id)  # as `optimize` does
     monkeypatch.setattr(study, "POLL", 0.1)
-    found = search.search(plan(), root=tmp_path, storage=url, progress=False)
+    found = search.search(plan(), root=tmp_path, storage=url)
     assert found.counts["complete"] == 4
 
 
@@ -606,7 +610,7 @@ def test_killed_with_its_workers_goes_on(file, tmp_path):
 
 def test_pool_is_the_same_as_here(plan, tmp_path):
     """This holds for any executor; threads make the test fast."""
-    here = search.search(plan(), root=tmp_path / "here", progress=False)
+    here = search.search(plan(), root=tmp_path / "here")
     with ThreadPoolExecutor(1) as pool:
-        there = search.search(plan(), pool, tmp_path / "there", progress=False)
+        there = search.search(plan(), pool, tmp_path / "there")
     assert there.chosen == here.chosen and there.val_map == here.val_map

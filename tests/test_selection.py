@@ -163,7 +163,7 @@ def test_a_search_compares_trials_by_the_rule(tmp_path):
     content = {"experiment": fixed, "space": {"params.alpha": [0.1, 0.4]}, "sampler": "grid", "test_seeds": 1}
     file = tmp_path / "blind.yaml"
     file.write_text(json.dumps(content))
-    found = search(read(file), root=tmp_path, progress=False)
+    found = search(read(file), root=tmp_path)
     runs = [
         run(Experiment(**fixed, params={"alpha": alpha}, tuned_on="val, observed"), root=tmp_path)
         for alpha in (0.1, 0.4)

@@ -5,7 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from spml_core.runs import Experiment, symptoms
+from spml_core.runs import symptoms
+from spml_core.train import Training
+
+
+def phase(maps, logits):
+    history = [{"val_map": each} for each in maps]
+    config, inputs = Training(), range(4000)
+    return SimpleNamespace(history=history, val_logits=logits, best_epoch=1, config=config, inputs=inputs)
 
 
 @pytest.mark.parametrize(
@@ -20,8 +27,7 @@ from spml_core.runs import Experiment, symptoms
 )
 def test_symptoms(maps, scores, expected):
     logits = [np.array(scores)] * len(maps)
-    fitted = SimpleNamespace(history=[{"val_map": m} for m in maps], val_logits=logits, best_epoch=1)
-    found = symptoms.training_warnings(fitted, Experiment().resolved(), num_train=4000)
+    found = symptoms.training_warnings(phase(maps, logits))
     assert len(found) == len(expected) and all(
         part in text for part, text in zip(expected, found, strict=True)
     )
@@ -29,13 +35,12 @@ def test_symptoms(maps, scores, expected):
 
 
 def test_the_second_phase_is_compared_with_the_first():
-    def phase(*maps):
-        logits = [np.array([[1.0], [2.0]])] * len(maps)
-        return SimpleNamespace(history=[{"val_map": m} for m in maps], val_logits=logits, best_epoch=1)
+    def two(first, second):
+        logits = [np.array([[1.0], [2.0]])] * 2
+        return symptoms.training_warnings(phase(second, logits), phase(first, logits))
 
-    experiment = Experiment(linear_epochs=1).resolved()
-    assert symptoms.training_warnings(phase(40.0, 41.0), experiment, 4000, phase(20.0, 40.0)) == []
-    (said,) = symptoms.training_warnings(phase(40.0, 39.0), experiment, 4000, phase(20.0, 40.0))
+    assert two((20.0, 40.0), (40.0, 41.0)) == []
+    (said,) = two((20.0, 40.0), (40.0, 39.0))
     assert "above that of the first phase (40.00; 39.00" in said
-    (said,) = symptoms.training_warnings(phase(18.0, 39.0), experiment, 4000, phase(20.0, 18.0))
+    (said,) = two((20.0, 18.0), (18.0, 39.0))
     assert said.startswith("first phase: ") and "untrained network (20.00" in said

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from spml_core import losses, methods, metrics, models, train
 from spml_core.methods import Method, build
-from spml_core.train import Training, checkpoints, config, fit, predict, state
+from spml_core.train import Training, checkpoints, fit, predict, state
 
 NUM, WIDTH, CLASSES = 10, 6, 3
 
@@ -495,7 +495,7 @@ def test_settings_may_be_numpy_scalars(rows):
 
 
 @pytest.mark.filterwarnings("ignore:.*fp16 is not supported on CPU")
-@pytest.mark.parametrize("precision", get_args(config.Precision))
+@pytest.mark.parametrize("precision", get_args(Training.__annotations__["precision"]))
 @pytest.mark.parametrize("mode", ["linear", "end_to_end"])
 def test_every_precision_trains_and_gives_float32(rows, precision, mode):
     inputs = rows[0] if mode == "linear" else torch.randint(0, 256, (NUM, 1, 16, 16), dtype=torch.uint8)

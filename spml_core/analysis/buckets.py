@@ -1,7 +1,7 @@
 """Share of positives by predicted probability, among missing labels (GR Fig. 5) or among all labels (reliability)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,25 +36,21 @@ def bucket_false_negatives(probs, observed, full, num_bins: int = 100, known=Non
     return bins.rename(columns={"count": "missing", "positives": "false_negatives"})
 
 
-@dataclass(frozen=True)
-class Reliability:
+class Reliability(NamedTuple):
     """A reliability curve.
 
     Attributes:
         bins: one row per bin: low, high (its edges), mean_prob (mean p of its labels), count (number of labels),
             positives, frequency (share of positives; NaN where empty, as is mean_prob), frequency_low, frequency_high
             (Wilson's 95 % interval, (0, 1) where empty).
-        brier: mean of (p - y)^2 over all labels; NaN without labels.
+        ece: expected calibration error, the mean over labels of |frequency - mean_prob| (Naeini et al., 2015); NaN
+            without labels, as is brier.
+        brier: mean of (p - y)^2 over all labels.
     """
 
     bins: pd.DataFrame
+    ece: float
     brier: float
-
-    @property
-    def ece(self) -> float:
-        """Expected calibration error: mean over labels of |frequency - mean_prob| (Naeini et al., 2015), or NaN."""
-        count, gaps = self.bins["count"], (self.bins["frequency"] - self.bins["mean_prob"]).abs()
-        return float((gaps * count).sum() / count.sum()) if count.any() else float("nan")
 
 
 def reliability(probs, full, num_bins: int = 15, evaluated=None) -> Reliability:
@@ -71,7 +67,10 @@ def reliability(probs, full, num_bins: int = 15, evaluated=None) -> Reliability:
     """
     nothing = np.broadcast_to(np.int8(0), np.shape(probs))  # as if no label had been observed
     bins, brier = _binned(missing_blocks(probs, nothing, full, evaluated), num_bins)
-    return Reliability(bins.rename(columns=lambda name: name.replace("ratio", "frequency")), brier)
+    bins = bins.rename(columns=lambda name: name.replace("ratio", "frequency"))
+    count, gaps = bins["count"], (bins["frequency"] - bins["mean_prob"]).abs()
+    ece = float((gaps * count).sum() / count.sum()) if count.any() else float("nan")
+    return Reliability(bins, ece, brier)
 
 
 def classwise_ece(probs, full, num_bins: int = 15, evaluated=None) -> np.ndarray:

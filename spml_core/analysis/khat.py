@@ -1,6 +1,6 @@
 """GR's pseudo-label k(p): its published forms, fits to the truth of the missing labels, and a test of its slope."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,8 +31,7 @@ def k_hat_logistic(p, w: float, b: float):
     return expit(w * np.asarray(p, float) + b)
 
 
-@dataclass(frozen=True)
-class KHatFit:
+class KHatFit(NamedTuple):
     """GR's logistic k(p) = sigmoid(w p + b), fitted to the truth of the missing labels; call it with p.
 
     Attributes:
@@ -96,28 +95,20 @@ def _fit(p: np.ndarray, positives: np.ndarray, number: np.ndarray) -> KHatFit:
     return KHatFit(w, b, tuple(np.sqrt(np.diag(np.linalg.inv(information))).tolist()))
 
 
-@dataclass(frozen=True)
-class SlopeTest:
+class SlopeTest(NamedTuple):
     """Whether the slope of k(p) is more than chance: it is if `p_value` is near 0.
 
     Attributes:
         w: the slope at w = 0 to first order (one Newton step), close to that of `fit_k_hat` where the curve is flat.
         null: the same slope for random permutations of the classes of `probs`.
+        p_value: two-sided permutation p-value, in (0, 1].
+        interval: 95 % interval of the slope beyond chance: w minus the upper and the lower percentile of `null`.
     """
 
     w: float
     null: np.ndarray
-
-    @property
-    def p_value(self) -> float:
-        """Two-sided permutation p-value, in (0, 1]."""
-        return float((1 + (np.abs(self.null) >= abs(self.w)).sum()) / (1 + len(self.null)))
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 % interval of the slope beyond chance: w minus the upper and the lower percentile of `null`."""
-        low, high = np.quantile(self.null, (0.025, 0.975))
-        return float(self.w - high), float(self.w - low)
+    p_value: float
+    interval: tuple[float, float]
 
 
 def slope_test(probs, observed, full, known=None, *, permutations: int = 200, seed: int = 0) -> SlopeTest:
@@ -134,7 +125,10 @@ def slope_test(probs, observed, full, known=None, *, permutations: int = 200, se
     probs = np.asarray(probs)
     permuted = (probs[:, rng.permutation(probs.shape[1])] for _ in range(permutations))
     truth = observed, full, known
-    return SlopeTest(_slope(probs, *truth), np.array([_slope(q, *truth) for q in permuted]))
+    w, null = _slope(probs, *truth), np.array([_slope(q, *truth) for q in permuted])
+    p_value = (1 + (np.abs(null) >= abs(w)).sum()) / (1 + permutations)
+    low, high = np.quantile(null, (0.025, 0.975))
+    return SlopeTest(w, null, float(p_value), (float(w - high), float(w - low)))
 
 
 def _slope(probs, observed, full, known) -> float:

@@ -1,14 +1,13 @@
 """Whether one method is better than another, or the difference is noise."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 
-@dataclass(frozen=True)
-class Ranking:
+class Ranking(NamedTuple):
     """Average ranks of methods over blocks (rank 1 is best).
 
     Attributes:

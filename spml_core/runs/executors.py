@@ -8,7 +8,6 @@ from concurrent.futures import Future, InvalidStateError, ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Thread, current_thread, main_thread
 
@@ -48,9 +47,6 @@ class RunFailures(WorkLost):
 class _Processes(ProcessPoolExecutor):
     """A pool whose workers end when its process is killed, and at once when its `with` block is interrupted."""
 
-    def __init__(self, number: int):
-        super().__init__(number, get_context("spawn"), end_at_once)  # torch does not survive a fork
-
     def submit(self, /, *args, **options):
         with _held():
             job = super().submit(*args, **options)
@@ -69,7 +65,7 @@ def processes(number: int) -> ProcessPoolExecutor:
 
     Their trainings can be resumed.
     """
-    return _Processes(number)
+    return _Processes(number, get_context("spawn"), end_at_once)  # torch does not survive a fork
 
 
 def _unless_cancelled(job: Future, error: Exception) -> None:
@@ -104,7 +100,7 @@ def end_at_once() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def watch():
-        wait([parent_process().sentinel])
+        parent_process().join()
         os._exit(1)
 
     Thread(target=watch, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Predict image files with a run's network, into a table in memory or a CSV file of any length."""
+"""Predict image files with a run's network, into a CSV file of any length; `Run.predict` does so in memory."""
 
 import csv
 import hashlib
@@ -6,15 +6,11 @@ import json
 import os
 import shutil
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
-from scipy.special import expit
-from tqdm.auto import tqdm
 
 from spml_core import metrics, words
 from spml_core.data import OptionError
@@ -56,29 +52,24 @@ def images(sources: Sequence[str | Path]) -> list[str]:
     return found
 
 
+def choosing_labels(val_labels: str, observed, full, known) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the labels (N, C) in {1, 0} that choose the epoch, and where they are known; None = everywhere.
+
+    If `val_labels` is "observed", every label that is not an observed positive counts as a negative.
+    """
+    if val_labels == "observed":
+        return (observed == 1).astype(np.int8), None
+    return full, known
+
+
 def thresholds(run) -> np.ndarray:
     """Return the threshold (C,) of each class that maximises its F1 on the validation labels that chose the epoch.
 
     It is 0.5 for a class without a positive in validation. See `metrics.fit_thresholds`.
     """
     labels = run.labels("val")
-    full, known = labels.full, labels.known
-    if run.config["val_labels"] == "observed":
-        full, known = (labels.observed == 1).astype(np.int8), None
+    full, known = choosing_labels(run.config["val_labels"], labels.observed, labels.full, labels.known)
     return metrics.fit_thresholds(labels.probs, full, evaluated=known).values
-
-
-def frame(run, paths: Sequence[str | Path], jobs: int | None, progress: bool) -> pd.DataFrame:
-    """Return probabilities (N, C) as `Run.predict` describes."""
-    names = [*map(str, paths)]
-    found, faults = [np.empty((0, len(run.classes)), np.float32)], []
-    for probs, unreadable in _batches(run, names, 0, jobs, progress):
-        found.append(probs)
-        faults += unreadable
-    if faults:
-        counted = words.some(len(faults), len(names), "image", "cannot", "cannot")
-        warnings.warn(f"{counted} be read:{table.bullets(map(': '.join, faults))}", stacklevel=3)
-    return pd.DataFrame(np.concatenate(found), pd.Index(names, name="image"), run.classes)
 
 
 def write(
@@ -89,7 +80,6 @@ def write(
     top: int | None = None,
     threshold: float | Sequence[float] | None = None,
     jobs: int | None = None,
-    progress: bool = True,
 ) -> list[tuple[str, str]]:
     """Write one row per readable image to a CSV file, in order, and return (image, reason) for all other images.
 
@@ -102,7 +92,7 @@ def write(
         names: from `images`.
         top: write the `top` most probable classes instead: columns label_1, probability_1, label_2, ...
         threshold: write the labels whose probability is above it instead, joined by ";"; one for all classes, or (C,).
-        jobs, progress: see `Run.predict`.
+        jobs: see `Run.predict`.
 
     Raises:
         ValueError: there are fewer than `top` classes, or a threshold is outside [0, 1].
@@ -110,17 +100,16 @@ def write(
     header, fields = _columns(run.classes, top, threshold)
     draft, log = file.with_name(f"{file.name}.partial"), file.with_suffix(".errors.csv")
     limits = None if threshold is None else np.asarray(threshold).tolist()
-    key = hashlib.sha256(json.dumps([digest(run.path / "model.safetensors"), header, limits]).encode())
-    for name in names:
-        key.update(f"{name}\n".encode())
-    if not (draft / key.hexdigest()).exists():
+    asked = [digest(run.path / "model.safetensors"), header, limits, *names]
+    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    if not (draft / key).exists():
         shutil.rmtree(draft, ignore_errors=True)
-        write_whole(draft / key.hexdigest(), "")
+        write_whole(draft / key, "")
 
     # Each part holds rows and errors, and is named after the number of images that are done with it.
     done = max((int(part.stem) for part in draft.glob("*.json")), default=0)
     rows, errors, saved = [], [], time.monotonic()
-    for probs, unreadable in _batches(run, names, done, jobs, progress):
+    for probs, unreadable in predict_files(run.model(), names, run.image_shape, jobs, done):
         there = np.isfinite(probs).all(1)
         own = zip(np.array(names[done : done + len(probs)], object)[there], fields(probs[there]), strict=True)
         rows += [[name, *values] for name, values in own]
@@ -165,18 +154,3 @@ def _columns(classes: list[str], top: int | None, threshold) -> tuple[list[str],
             raise ValueError(f"a threshold on probabilities is in [0, 1], not {threshold}")
         return ["image", "labels"], lambda probs: ([";".join(names[own])] for own in probs > threshold)
     return ["image", *classes], lambda probs: ([f"{p:.6g}" for p in own] for own in probs)
-
-
-def _batches(
-    run, names: Sequence[str], start: int, jobs: int | None, progress: bool
-) -> Iterator[tuple[np.ndarray, list[tuple[str, str]]]]:
-    """Yield probabilities (B, C) float32 and (image, reason) of what cannot be read, from image `start` on."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    shape, jobs = run.image_shape, jobs or os.cpu_count()
-    bar = {"desc": "predict", "total": len(names), "initial": start, "unit": " images", "leave": False}
-    with tqdm(**bar, disable=None if progress else True) as shown:
-        found = predict_files(run.model(), names[start:], project_root(), shape, device, jobs)
-        for logits, unreadable in found:
-            yield expit(logits), [(names[start + n], reason) for n, reason in unreadable.items()]
-            start += len(logits)
-            shown.update(len(logits))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-import traceback
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -24,12 +22,13 @@ from scipy.special import expit
 from torch import nn
 
 from spml_core import __version__, metrics, models, words
+from spml_core.data.files.table import bullets
 from spml_core.data.observe import write_manifest
-from spml_core.paths import locate, write_whole
-from spml_core.runs import predictions
+from spml_core.paths import locate
 from spml_core.runs.symptoms import training_warnings
 from spml_core.train import distributed, score
 from spml_core.train.device import name_of
+from spml_core.train.predict import predict_files
 
 # What must agree before test numbers may be compared, apart from the method and its own parameters.
 PROTOCOL = (
@@ -106,6 +105,11 @@ class Run:
         return pd.read_csv(self.path / "history.csv")
 
     @property
+    def last_epoch(self) -> int:
+        """The last epoch that was trained; the best one may lie before it."""
+        return int(self.history["epoch"].max())
+
+    @property
     def classes(self) -> list[str]:
         return self._json("classes.json")
 
@@ -174,9 +178,7 @@ class Run:
         channels = 3 if self.config["mode"] == "linear" else self.weights()["0.mean"].shape[1]
         return channels, size, size
 
-    def predict(
-        self, paths: Sequence[str | Path], *, jobs: int | None = None, progress: bool = True
-    ) -> pd.DataFrame:
+    def predict(self, paths: Sequence[str | Path], *, jobs: int | None = None) -> pd.DataFrame:
         """Return the probabilities of N image files: one row per file, in order, and one column per class.
 
         Files are decoded as in training. A file that cannot be read has a row of NaN and is named in a warning. On a
@@ -186,9 +188,16 @@ class Run:
         Args:
             paths: image files; relative paths start at the project folder.
             jobs: number of threads; None = the number of cores. On a CPU, it does not change the result.
-            progress: show a progress bar, in a terminal or a notebook.
         """
-        return predictions.frame(self, paths, jobs, progress)
+        names = [*map(str, paths)]
+        found, faults = [np.empty((0, len(self.classes)), np.float32)], []
+        for probs, unreadable in predict_files(self.model(), names, self.image_shape, jobs):
+            found.append(probs)
+            faults += unreadable
+        if faults:
+            counted = words.some(len(faults), len(names), "image", "cannot", "cannot")
+            warnings.warn(f"{counted} be read:{bullets(map(': '.join, faults))}", stacklevel=2)
+        return pd.DataFrame(np.concatenate(found), pd.Index(names, name="image"), self.classes)
 
     def weights(self) -> dict:
         """Return the state of the model at the best epoch."""
@@ -256,9 +265,8 @@ def table(runs: Iterable[Run]) -> pd.DataFrame:
         seen = dict.fromkeys(json.dumps(value, sort_keys=True) for value in several)
         mixed += [f"{name}: {' and '.join(seen)}"] if len(seen) > 1 else []
     if mixed:
-        listed = "; ".join(mixed)
         warnings.warn(
-            f"these runs do not follow one protocol, compare them with care: {listed}", stacklevel=2
+            f"these runs do not follow one protocol, compare them with care: {'; '.join(mixed)}", stacklevel=2
         )
     columns = ("dataset", "method", "seed", "val_map", "test_map", "best_epoch", "val_labels", "stop_rule", "tuned_on",
                "definition", "device")  # fmt: skip
@@ -285,10 +293,7 @@ def write_result(
         tested["test_map"] = None if np.isnan(test.mean) else 100 * test.mean
         tested["test_map_zero_filled"] = 100 * test.mean_zero_filled
         tested["test_undefined_classes"] = [classes[c] for c in test.undefined]
-    chosen_by = (parts["val"].full, parts["val"].known)
-    if experiment.val_labels == "observed":
-        chosen_by = ((observed["val"] == 1).astype(np.int8), None)
-    chosen = metrics.average_precision(fitted.val_logits[epoch], *chosen_by)
+    chosen = metrics.average_precision(fitted.val_logits[epoch], *fitted.val[1:])
     labels = {f"{k}/full": part.full for k, part in parts.items()}
     labels |= {f"{k}/known": part.known for k, part in parts.items() if part.known is not None}
     save_file(logits, folder / "logits.safetensors")
@@ -306,7 +311,7 @@ def write_result(
         "val_map": fitted.history[epoch]["val_map"],
         **tested,
         "val_undefined_classes": [classes[c] for c in chosen.undefined],
-        "definition": metrics.STEP,
+        "definition": chosen.definition,
         "best_epoch": epoch,
         "val_labels": experiment.val_labels,
         "select": experiment.select,
@@ -320,17 +325,11 @@ def write_result(
         "processes": distributed.world_size(),
         "data": dataset.notes
         | {"fingerprint": dataset.fingerprint, "sizes": {k: len(v) for k, v in parts.items()}},
-        "warnings": training_warnings(fitted, experiment, len(observed["train"]), first),
+        "warnings": training_warnings(fitted, first),
         "manifest_sha256": write_manifest(folder / "labels.csv", parts, observed, classes),
         "versions": versions(),
     }
     write_json(folder / "summary.json", summary)
-
-
-def write_failure(path: Path, error: Exception) -> None:
-    """Write the traceback of a failed run; a failure to write it never hides the error itself."""
-    with suppress(OSError):
-        write_whole(path, "".join(traceback.format_exception(error)))
 
 
 def _by_row(state: dict) -> dict:

@@ -12,23 +12,25 @@ import copy
 import errno
 import shutil
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
+from filelock import FileLock
 from tqdm.auto import tqdm
 
 from spml_core import data, methods, models, train
 from spml_core.data import observe
-from spml_core.paths import locate
-from spml_core.runs import executors, locks, loggers
+from spml_core.paths import locate, write_whole
+from spml_core.runs import executors, loggers
 from spml_core.runs.experiment import Experiment, stream
-from spml_core.runs.record import Run, to_json, write_failure, write_result
+from spml_core.runs.predictions import choosing_labels
+from spml_core.runs.record import Run, to_json, write_result
 from spml_core.train import checkpoints, distributed
 
 
@@ -93,7 +95,8 @@ def run_all(
     wanted, distinct = dict(zip(names, resolved, strict=True)), dict(zip(names, given, strict=True))
     one = partial(_run, root=root, fresh=fresh, progress=progress and executor is None, log=log)
     if executor is None:
-        one = partial(one, load=(load := _load_once()))
+        load = partial(_load_once, loaded={})
+        one = partial(one, load=load)
         for experiment in wanted.values():
             load(experiment, root / "cache")
 
@@ -110,17 +113,13 @@ def run_all(
     return [results[name] for name in names]
 
 
-def _load_once() -> Callable[[Experiment, Path], data.Dataset]:
-    loaded = {}
-
-    def load(experiment: Experiment, cache: Path) -> data.Dataset:
-        names = ("dataset", "root", "data", "mode", "backbone")
-        wanted = to_json([getattr(experiment, name) for name in names], sort_keys=True)
-        if wanted not in loaded:
-            loaded[wanted] = experiment.load_data(cache)
-        return loaded[wanted]
-
-    return load
+def _load_once(experiment: Experiment, cache: Path, loaded: dict[str, data.Dataset]) -> data.Dataset:
+    """Return the data set of an experiment, from those that are `loaded`, or load it and add it to them."""
+    names = ("dataset", "root", "data", "mode", "backbone")
+    wanted = to_json([getattr(experiment, name) for name in names], sort_keys=True)
+    if wanted not in loaded:
+        loaded[wanted] = experiment.load_data(cache)
+    return loaded[wanted]
 
 
 def _run(
@@ -141,9 +140,9 @@ def _run(
     first = distributed.rank() == 0
     if distributed.broadcast(path.exists()) and not fresh:
         return Run(path)
-    # Another process that needs the same run waits here, then loads it. Of processes that train it together, the first
-    # holds the lock.
-    with locks.exclusive(root, name) if first else nullcontext():
+    # Another process that needs the same run waits here, then loads it, on every machine that shares the disk. Of
+    # processes that train it together, the first holds the lock; the system releases it if that process is killed.
+    with FileLock(root / ".locks" / f"{name}.lock") if first else nullcontext():
         if distributed.broadcast(path.exists()) and not fresh:
             return Run(path)
         if fresh and first:
@@ -156,7 +155,8 @@ def _run(
             raise
         except Exception as error:
             if first:
-                write_failure(failure, error)
+                with suppress(OSError):  # it would hide the error itself
+                    write_whole(failure, "".join(traceback.format_exception(error)))
             raise
         if first:
             if path.exists():
@@ -194,9 +194,7 @@ def _fit(
     """Return the training, and its first phase if there is one."""
     parts, classes = dataset.parts, dataset.classes
     inputs, val = parts["train"].inputs, parts["val"]
-    targets = (val.full, val.known)
-    if experiment.val_labels == "observed":
-        targets = ((observed["val"] == 1).astype(np.int8), None)
+    targets = choosing_labels(experiment.val_labels, observed["val"], val.full, val.known)
     shown = torch.from_numpy(observed["train"])
     title = f"{experiment.method} on {experiment.dataset}, seed {experiment.seed}"
     common, first = {"names": (parts["train"].ids, classes), **watch}, None

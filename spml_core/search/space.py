@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 from spml_core import methods
 from spml_core.paths import locate
 from spml_core.runs import Experiment
-from spml_core.words import did_you_mean, read_yaml
+from spml_core.words import check_name, did_you_mean, read_yaml
 
 SHIPPED = Path(__file__).parent / "spaces"
 _FIELDS = [f.name for f in dataclasses.fields(Experiment) if f.name != "seed"]
@@ -153,9 +153,8 @@ def read(file: str | Path, changes: dict | None = None, name: str | None = None)
     """
     path = locate(file)
     if not path.is_file():
+        check_name("search file", str(file), shipped())
         path = SHIPPED / f"{file}.yaml"
-    if not path.is_file():
-        raise ValueError(f"no search file {file}{_meant(str(file), shipped(), 'The package has')}")
     content = _mapping(path)
     content = {"name": path.stem} | content | ({} if name is None else {"name": name})
     for field, value in (changes or {}).items():
@@ -170,15 +169,10 @@ def _reason(error: dict) -> str:
     """Return one of pydantic's errors with the place in the file, and its value."""
     place, kind = ".".join(map(str, error["loc"][:2])), error["type"]  # not the branch of a union
     if kind == "extra_forbidden":
-        return f"no field {place!r} of a search{_meant(place, Space.model_fields)}"
+        hint = did_you_mean(place, Space.model_fields, 2, 0.6)
+        return f"no field {place!r} of a search{f': {hint}' if hint else '.'} Known: {', '.join(Space.model_fields)}"
     value = "" if kind in ("missing", "value_error") else f" is {error['input']!r}"
     return f"{place}{value}: {error['msg'].removeprefix('Value error, ')}".removeprefix(": ")
-
-
-def _meant(name: str, known, before: str = "Known are") -> str:
-    """Return the end of a sentence about an unknown name: the nearest of those that are known, and all of them."""
-    hint = did_you_mean(name, known, 2, 0.6)
-    return f"{f': {hint}' if hint else '.'} {before} {', '.join(known)}"
 
 
 def shipped() -> list[str]:
@@ -223,7 +217,7 @@ def check_names(fields: dict) -> None:
         own = fields.get("method")
         if own in methods.names() and name in methods.defaults(own):
             raise ValueError(f"{name!r} is a parameter of {own}: write 'params.{name}'")
-        raise ValueError(f"no field {name!r} of an experiment{_meant(name, _FIELDS)}")
+        check_name("field of an experiment", name, _FIELDS)
 
 
 def put(fields: dict, path: str, value) -> None:

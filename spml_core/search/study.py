@@ -17,20 +17,20 @@ import time
 import warnings
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import optuna
 import pandas as pd
-from filelock import Timeout
+from filelock import FileLock, Timeout
 from optuna.samplers import GridSampler, TPESampler
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from tqdm.auto import tqdm
 
 from spml_core import methods, train, words
 from spml_core.paths import locate
-from spml_core.runs import FORMAT, Experiment, Run, locks, run, run_all
+from spml_core.runs import FORMAT, Experiment, Run, run, run_all
 from spml_core.runs.executors import WorkLost, outcomes
 from spml_core.search.space import Space, write_preset
 
@@ -39,8 +39,7 @@ FINISHED = ("complete", "pruned", "failed")
 POLL = 5  # seconds between checks of what other machines still do
 
 
-@dataclass(frozen=True)
-class SearchResult:
+class SearchResult(NamedTuple):
     """The result of a search.
 
     Attributes:
@@ -64,12 +63,7 @@ class SearchResult:
 
 
 def search(
-    space: Space,
-    executor=None,
-    root: str | Path = "runs",
-    *,
-    storage: str | None = None,
-    progress: bool = True,
+    space: Space, executor=None, root: str | Path = "runs", *, storage: str | None = None
 ) -> SearchResult:
     """Run the trials that are missing, choose the best by validation mAP, and train it with `test_seeds` seeds.
 
@@ -95,13 +89,13 @@ def search(
     folder = root / "search"
     folder.mkdir(parents=True, exist_ok=True)
     storage = storage or str(folder / f"{space.name}.journal")
-    lock = nullcontext() if shared else locks.exclusive(root, f"search-{space.name}", timeout=0)
+    lock = nullcontext() if shared else FileLock(root / ".locks" / f"search-{space.name}.lock", timeout=0)
     try:
         with lock:
             study = _open(space, storage)
             _same_search(study, space, key, None if shared else storage)
-            _make_trials(study, space, executor, root, storage, progress)
-            return _finish(study, space, executor, root, progress)
+            _make_trials(study, space, executor, root, storage)
+            return _finish(study, space, executor, root)
     except Timeout:
         raise ValueError(
             f"another process is running the search {space.name!r} in {root}: give it more workers (--jobs), or give "
@@ -109,10 +103,10 @@ def search(
         ) from None
 
 
-def _make_trials(study, space: Space, executor, root: Path, storage: str, progress: bool) -> None:
+def _make_trials(study, space: Space, executor, root: Path, storage: str) -> None:
     task = partial(_trial, space=space, storage=storage, root=root)
-    options = {"desc": f"search {space.name}", "unit": "trial", "leave": False}
-    with tqdm(total=space.budget, disable=None if progress else True, **options) as bar:
+    options = {"desc": f"search {space.name}", "unit": "trial", "leave": False, "disable": None}
+    with tqdm(total=space.budget, **options) as bar:
         while (start := _show(bar, study)) < space.budget:
             _repeat_interrupted(study, shared="://" in storage)
             missing = space.budget - start - _counts(study)["running"]
@@ -123,7 +117,7 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
             for _, outcome in outcomes(task, range(start, start + missing), executor):
                 lost += [outcome] if isinstance(outcome, Exception) else []
                 done = _show(bar, study)
-                if progress and bar.disable:  # no terminal: print lines instead
+                if bar.disable:  # no terminal: print lines instead
                     said = f"search {space.name}: {done} of {space.budget} trials"
                     print(said, file=sys.stderr, flush=True)
             if lost:
@@ -133,7 +127,7 @@ def _make_trials(study, space: Space, executor, root: Path, storage: str, progre
                 ) from lost[0]
 
 
-def _finish(study, space: Space, executor, root: Path, progress: bool) -> SearchResult:
+def _finish(study, space: Space, executor, root: Path) -> SearchResult:
     counts = _counts(study)
     if not counts["complete"]:
         reasons = {trial.user_attrs["error"]: None for trial in study.trials if "error" in trial.user_attrs}
@@ -142,7 +136,7 @@ def _finish(study, space: Space, executor, root: Path, progress: bool) -> Search
     chosen = space.values(best.params)
     fields = space.fields(chosen)
     experiments = [Experiment(**fields, seed=seed) for seed in range(space.test_seeds)]
-    runs = run_all(experiments, executor, root, progress=progress)
+    runs = run_all(experiments, executor, root)
     counts = {kind: counts[kind] for kind in FINISHED}
     preset = root / "search" / f"{space.name}.best.yaml"
     said = f"{sum(counts.values())} trials: {space.measure} {best.value:.2f}, "
@@ -207,7 +201,7 @@ def _val_map(trial, experiment: Experiment, root: Path, before: int) -> float:
     for row in finished.history[1:].to_dict("records"):
         if row["epoch"] not in reported:  # trained earlier
             trial.report(train.score(row), before + row["epoch"])
-    return finished.summary.get("selection", finished.summary["val_map"])
+    return train.score(finished.summary)
 
 
 # --- the study ---

@@ -6,15 +6,7 @@ A sweep is a mapping `found`: setting -> its runs, one per seed.
 from spml_core import extra
 
 with extra("notebooks"):
-    from spml_core.studies.epochs import (
-        band,
-        by_class,
-        by_seed,
-        class_means,
-        every_epoch,
-        histories,
-        last_epoch,
-    )
+    from spml_core.studies.epochs import band, by_class, by_seed, class_means, every_epoch, histories
     from spml_core.studies.sweep import (
         METRICS,
         ablation_table,

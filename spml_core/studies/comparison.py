@@ -81,13 +81,12 @@ def published(source: str, columns: str = "dataset", value: str = "text", **wher
     """
     rows = printed_rows(PUBLISHED, source.lower().replace(" table ", "_table"), where)
     rows = rows.assign(method=[_ours(*row) for row in rows[["source", "loss", "labels"]].to_numpy()])
-    if value == "text":
-        spread = rows["std"].map(lambda sd: "" if np.isnan(sd) else f" ± {sd:.2f}")
-        digits = rows["mean"].map(lambda mean: f"{mean:.2f}" if rows["std"].notna().any() else f"{mean:.1f}")
-        rows["text"] = digits + spread
+    spread = rows["std"].map(lambda sd: "" if np.isnan(sd) else f" ± {sd:.2f}")
+    digits = 2 if rows["std"].notna().any() else 1
+    rows["text"] = rows["mean"].map(lambda mean: f"{mean:.{digits}f}") + spread
     wide = rows.pivot(index="method", columns=columns, values=value)
     wide = wide.loc[rows["method"].unique(), rows[columns].unique()]
-    return wide.rename(columns=SHORT if columns == "dataset" else {}).rename_axis(None, axis=1)
+    return wide.rename(columns=SHORT).rename_axis(None, axis=1)
 
 
 def _ours(source: str, loss: str, labels: str) -> str:

@@ -7,11 +7,6 @@ import pandas as pd
 from spml_core.runs import Labels, Run
 
 
-def last_epoch(run: Run) -> int:
-    """Return the number of the last epoch that was trained; the best one may lie before it."""
-    return int(run.history["epoch"].max())
-
-
 def every_epoch(
     found: Mapping[Hashable, Iterable[Run]],
     measure: Callable[[Labels], Mapping | pd.DataFrame],
@@ -29,7 +24,7 @@ def every_epoch(
     tables = []
     for setting, runs in found.items():
         for run in runs:
-            for epoch in range(last_epoch(run) if only_last else 0, last_epoch(run) + 1):
+            for epoch in range(run.last_epoch if only_last else 0, run.last_epoch + 1):
                 result = measure(run.labels("val", epoch))
                 table = result if isinstance(result, pd.DataFrame) else pd.DataFrame([result])
                 where = {"setting": setting, "seed": run.config["seed"], "epoch": epoch}
@@ -54,12 +49,12 @@ def by_seed(table: pd.DataFrame, value: str, **chosen) -> pd.DataFrame:
     return table.pivot(index="epoch", columns="seed", values=value)
 
 
-def by_class(table: pd.DataFrame, value: str, setting: str = "setting") -> pd.DataFrame:
+def by_class(table: pd.DataFrame, value: str) -> pd.DataFrame:
     """Return one row per class and one column per (setting, seed): `value`. Classes undefined in any run are left out.
 
     So every setting and seed counts the same classes. A run in which no class is defined excludes none.
     """
-    wide = table.pivot(index="class", columns=[setting, "seed"], values=value)
+    wide = table.pivot(index="class", columns=["setting", "seed"], values=value)
     wide = wide.reindex(table["class"].unique())
     return wide[wide.loc[:, wide.notna().any()].notna().all(axis=1)]
 

@@ -37,12 +37,11 @@ def choose(full, observed=None, *, num_images: int, seed: int = 0) -> np.ndarray
     Raises:
         ValueError: no image qualifies.
     """
-    full = np.asarray(full)
-    positive = full == 1
+    positive = np.asarray(full) == 1
     fits = positive.sum(1) >= 2 if observed is None else (positive & (np.asarray(observed) == 0)).any(1)
     if not fits.any():
-        raise ValueError(f"none of {len(full)} images has a missing positive: there is nothing to find")
-    order = np.random.default_rng(seed).permutation(len(full))
+        raise ValueError(f"none of {len(positive)} images has a missing positive: there is nothing to find")
+    order = np.random.default_rng(seed).permutation(len(positive))
     return order[fits[order]][:num_images]
 
 

@@ -15,7 +15,6 @@ from tqdm.auto import tqdm
 from spml_core import analysis, methods, metrics
 from spml_core.methods import Step
 from spml_core.runs import Labels, Run
-from spml_core.studies.epochs import last_epoch
 
 STOP_DROP = 2.0  # mAP points, of GR's released code
 
@@ -39,7 +38,7 @@ def regrets(found: Mapping[Hashable, Iterable[Run]], halvings: int = 5, own: boo
     for setting, runs in tqdm(found.items(), "regrets", unit="setting", leave=False, disable=None):
         states: dict[int, list[tuple[Run, int, Labels]]] = {}
         for run in runs:
-            for epoch in range(1, last_epoch(run) + 1):
+            for epoch in range(1, run.last_epoch + 1):
                 states.setdefault(run.config["seed"], []).append((run, epoch, run.labels("val", epoch)))
         of_seeds = [*states.values()]
         for seed, mine, following in zip(states, of_seeds, of_seeds[1:] + of_seeds[:1], strict=True):
@@ -77,7 +76,7 @@ def _choices(states: list, following: list, rows: np.ndarray, own: bool) -> dict
     if own:
         pairs = zip(states, logits, strict=True)
         scores["own_loss"] = [-_own_loss(run, epoch, z, observed) for (run, epoch, _), z in pairs]
-    last = last_epoch(states[0][0]) - 1
+    last = states[0][0].last_epoch - 1
     return {"last": last} | {name: int(np.nanargmax(values)) for name, values in scores.items()}
 
 

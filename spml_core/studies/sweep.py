@@ -126,8 +126,7 @@ def by_setting_and_seed(found: Mapping[Hashable, Iterable[Run]], measure: Callab
 
 def over_seeds(table: pd.DataFrame, digits: int = 1) -> pd.Series:
     """Return "96.3 ± 0.7" for each row of a table with one column per seed; "--" where a seed has no value."""
-    text = lambda row: "--" if row.isna().any() else mean_sd(row.tolist(), digits)  # noqa: E731
-    return table.apply(text, axis=1)
+    return table.apply(lambda row: "--" if row.isna().any() else mean_sd(row.tolist(), digits), axis=1)
 
 
 def gains(table: pd.DataFrame, over: Mapping[Hashable, Hashable]) -> pd.Series:

@@ -16,7 +16,6 @@ from spml_core import analysis, figures
 from spml_core.figures.claims import Interval, mean_sd
 from spml_core.metrics import f1_family
 from spml_core.runs import Labels, Run
-from spml_core.studies.epochs import last_epoch
 
 GROUPS = ("false negatives", "true negatives")
 
@@ -195,7 +194,7 @@ def pseudo_labels(run: Run, kind: str, share: float = 0.1) -> tuple[pd.Series, f
     elif kind == "positive":
         assigned = state["pseudo_positive"].numpy()
     elif kind == "corrected":
-        assigned = run.labels("val", last_epoch(run)).probs > run.config["params"]["tau"]
+        assigned = run.labels("val", run.last_epoch).probs > run.config["params"]["tau"]
     else:
         raise ValueError(f"unknown kind {kind!r}: use negative, highest, positive or corrected")
     judge = lambda mask: analysis.identification(mask, **truth(labels), label=wanted)  # noqa: E731

@@ -19,7 +19,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("epoch-*.pt"), reverse=True)
 
 
-def save(folder: Path, epoch: int, state: dict) -> Path:
+def save(folder: Path, epoch: int, state: dict) -> None:
     """Write the state after `epoch` and delete all but the last two.
 
     The file appears under its name in one rename, after its content has reached the disk.
@@ -39,9 +39,8 @@ def save(folder: Path, epoch: int, state: dict) -> Path:
             os.fsync(file.fileno())
             path = folder / f"epoch-{epoch:06d}-{_digest(file)}.pt"
         unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    finally:
+        unfinished.unlink(missing_ok=True)  # there only if it could not be written
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)  # makes the rename last
@@ -49,7 +48,6 @@ def save(folder: Path, epoch: int, state: dict) -> Path:
         os.close(handle)
     for old in files(folder)[KEEP:]:
         old.unlink()
-    return path
 
 
 def latest(folder: Path) -> Path | None:

@@ -18,9 +18,6 @@ from pydantic import (
 from spml_core import words
 from spml_core.analysis.selection import RULES
 
-Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
-Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps"]  # of lightning-fabric
-
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
@@ -43,9 +40,9 @@ class Training:
         seed: for the order of examples.
         threads: CPU threads while training; None = torch's own choice. With 1, small networks are faster, are not
             slowed down by other processes on the same cores, and give the same bits on any number of cores.
-        precision, accelerator: one of `Precision`, `Accelerator`. Precision "auto" is bf16 on a GPU that supports it,
-            fp16 with gradient scaling on other GPUs, and float32 on a CPU; accelerator "auto" is a GPU if there is
-            one. Loss and weights are float32, except with "64-true", where the weights are float64.
+        precision: "auto" is bf16 on a GPU that supports it, fp16 with gradient scaling on other GPUs, and float32 on a
+            CPU. Loss and weights are float32, except with "64-true", where the weights are float64.
+        accelerator: "auto" is a GPU if there is one.
         tf32: let a GPU multiply float32 matrices in TF32 (10 bits of mantissa).
         channels_last: store images and filters pixel by pixel. Faster on GPUs, and on CPUs by 9 to 30 %.
         compile: use `torch.compile` on the model; worth it for long trainings only.
@@ -69,8 +66,8 @@ class Training:
     stop_drop: NonNegativeFloat | None = None
     seed: int = 0
     threads: PositiveInt | None = None
-    precision: Precision = "auto"
-    accelerator: Accelerator = "auto"
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"] = "auto"
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"  # of lightning-fabric
     tf32: bool = True
     channels_last: bool = True
     compile: bool = False

@@ -16,10 +16,10 @@ def optimizers(model: nn.Module, method: Method, config, device: torch.device) -
 
     Biases, normalisation (as in the released code of Hill and SPLC) and the method's parameters have no weight decay.
     """
-    head = {id(p) for p in model.head.parameters()} if config.head_lr_factor != 1 else set()
+    head = {*model.head.parameters()} if config.head_lr_factor != 1 else set()
     groups: dict[tuple, list] = {}
     for p in model.parameters():
-        lr = config.lr * (config.head_lr_factor if id(p) in head else 1)
+        lr = config.lr * (config.head_lr_factor if p in head else 1)
         groups.setdefault((lr, config.weight_decay if p.ndim > 1 else 0.0), []).append(p)
     groups = [{"params": p, "lr": lr, "weight_decay": decay} for (lr, decay), p in groups.items()]
     # With the fused kernel, the host need not read the gradients, not even with a scaler.

@@ -60,7 +60,6 @@ class Trainer:
         if carried is not None:
             self.method.load_state_dict(carried)
         self.epoch, self.history, self.val_logits, self.best = 0, [], [], None
-        self.last_good = None
         self._new_optimizers()
         self._resume()
 
@@ -93,12 +92,10 @@ class Trainer:
             self.model.load_state_dict(self.initial)
             self._new_optimizers()
         self.wrapped.train()
-        self.frozen = []  # parameters whose gradients are dropped; DDP wants every gradient computed
+        self.frozen = set()  # parameters whose gradients are dropped; DDP wants every gradient computed
         if self.epoch <= self.config.linear_init:
             self.model.eval()
-            head = self.model.head.train()
-            kept = {id(p) for p in head.parameters()}
-            self.frozen = [p for p in self.model.parameters() if id(p) not in kept]
+            self.frozen = {*self.model.parameters()} - {*self.model.head.train().parameters()}
         self.losses = torch.zeros(self.num_batches, device=self.device)
         self.finite = torch.zeros(self.observed.shape[1], device=self.device, dtype=torch.int32)
         return list(torch.randperm(len(self.inputs), generator=self.order).split(self.config.batch_size))
@@ -162,8 +159,7 @@ class Trainer:
         if self.scaler.is_enabled():
             steps = -(-self.num_batches // self.config.accumulate)
             self.taken = optim.warn_of_skipped(self.optimizers[0], self.taken, steps, self.epoch)
-        sizes = np.array([len(index) for index in batches])
-        mean = float((losses * sizes).sum() / sizes.sum())
+        mean = float(np.average(losses, weights=[len(index) for index in batches]))
         if not np.isfinite(mean):
             self._fail(losses, batches)
         return mean
@@ -182,7 +178,8 @@ class Trainer:
 
     @property
     def _last_good(self) -> str:
-        return "" if self.last_good is None else f" The last good checkpoint is {self.last_good}."
+        path = None if self.place is None else checkpoints.latest(self.place)
+        return "" if path is None else f" The last good checkpoint is {path}."
 
     def predict(self, inputs) -> np.ndarray:
         """Return logits (N, C) float32 of the model, or of its running average while it trains."""
@@ -253,8 +250,7 @@ class Trainer:
 
     def load(self, state: dict) -> None:
         self.epoch = state["epoch"]
-        if self.restart and self.epoch >= self.restart:
-            self._new_optimizers()
+        self._new_optimizers()  # those of this epoch, before or after a restart
         for name in PLAIN:
             setattr(self, name, state[name])
         self.val_logits = [logits.numpy() for logits in state["val_logits"]]
@@ -278,7 +274,7 @@ class Trainer:
         if distributed.rank() > 0:
             return
         try:
-            self.last_good = checkpoints.save(self.place, self.epoch, state)
+            checkpoints.save(self.place, self.epoch, state)
         except OSError as error:
             warnings.warn(
                 f"no checkpoint after epoch {self.epoch} ({error}): training continues, but an interruption would "
@@ -292,7 +288,6 @@ class Trainer:
         path = distributed.broadcast(checkpoints.latest(self.place) if distributed.rank() == 0 else None)
         if path is not None:
             self.load(checkpoints.load(path))
-            self.last_good = path
 
     def finish(self) -> None:
         """Give model and method the state of the best epoch."""
