@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -128,8 +128,7 @@ def of_run(run: Run, *, num_images: int = 256, batch_norm: str = "frozen", devic
     Raises:
         ValueError: the data set has changed since the run was trained.
     """
-    config, known_fields = run.config, {f.name for f in fields(Experiment)}
-    experiment = Experiment(**{k: v for k, v in config.items() if k in known_fields})
+    experiment = Experiment.of_run(run)
     dataset = experiment.load_data(run.path.parent / "cache")
     if dataset.fingerprint != run.summary["data"]["fingerprint"]:
         raise ValueError(

@@ -14,7 +14,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, SkipValidation
 from spml_core import data, methods, models, train
 from spml_core.data import labels, observe
 from spml_core.runs.protocols import DEFAULTS
-from spml_core.runs.record import to_json
+from spml_core.runs.record import Run, to_json
 
 # Part of every key: raise it when a change of trainer, models or label draw changes results. Methods and data sets
 # need no such care, since the key covers their code and content.
@@ -86,6 +86,12 @@ class Experiment(train.Training):
     lr: PositiveFloat | None = None
     head_lr_factor: PositiveFloat | None = None
     flip: bool | None = None
+
+    @classmethod
+    def of_run(cls, run: Run) -> Experiment:
+        """Return the resolved experiment of a finished run."""
+        known = {each.name for each in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in run.config.items() if name in known})
 
     def resolved(self) -> Experiment:
         """Return the experiment with every default filled in, except what is counted from the data (see `counted`).

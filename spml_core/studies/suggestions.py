@@ -4,7 +4,7 @@ labels = out_of_fold(run)                  # Labels of the training images, with
 ranked(labels)                             # one row per suggestion, the most urgent first
 """
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +28,9 @@ def experiments(run: Run, folds: int = 5, root: str | None = None) -> list[Exper
     Raises:
         ValueError: the epoch of the run was chosen on its training images (`val_is_train`), or it is itself a fold.
     """
-    config = run.config
-    if taken := {"val_is_train", "fold"} & config["data"].keys():
+    same = Experiment.of_run(run)
+    if taken := {"val_is_train", "fold"} & same.data.keys():
         raise ValueError(f"{run.path.name} was trained with the option {min(taken)}: name a run without it")
-    known = {field.name for field in fields(Experiment)}
-    same = Experiment(**{name: value for name, value in config.items() if name in known})
     same = replace(same, observe={"manifest": str(run.path / "labels.csv")}, root=root or same.root)
     return [replace(same, data=same.data | {"fold": [n, folds]}) for n in range(folds)]
 
