@@ -29,12 +29,6 @@ CONVENTIONS = {
 # EM+APL has no value for a verified negative: -1 would be a certain positive, and 0 is unobserved. This is the soft
 # pseudo-label of a label that is almost certainly absent.
 EM_NEGATIVE = -1e-6
-# What our 0, 1 and -1 are in another convention. "partial" swaps 0 and -1, so it is its own inverse.
-WRITTEN = {
-    "spml": np.array([0, 1, -1], np.int8),
-    "em": np.array([0, 1, EM_NEGATIVE], np.float32),
-    "partial": np.array([-1, 1, 0], np.int8),
-}
 
 
 @dataclass(frozen=True)
@@ -281,7 +275,8 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
                 f"{cell}, which means different things in different code. Name the convention:{_conventions()}"
             )
         convention = "spml"
-    _check_convention(convention)
+    if convention not in CONVENTIONS:
+        raise DataError(f"unknown convention {convention!r}; known are:{_conventions()}")
     soft = 0
     if convention == "em":
         wrong = ~((values == 0) | (values == 1) | ((values < 0) & (values >= -1)))
@@ -291,19 +286,10 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
         soft = int(((values < 0) & ~negative).sum())
         observed = (values == 1).astype(np.int8) - negative
     else:
-        observed = WRITTEN[convention][_checked(values, f"{convention!r} allows 1, 0 and -1")]
+        observed = _checked(values, f"{convention!r} allows 1, 0 and -1")
+        if convention == "partial":
+            observed = np.array([-1, 1, 0], np.int8)[observed]  # in place of 0, 1 and -1
     return observed, {"convention": convention, "nan": int(missing.sum()), "soft": soft}
-
-
-def to_convention(observed, convention: str) -> np.ndarray:
-    """Convert (N, C) labels in {1, 0, -1} to another convention: float32 for "em", else int8. Inverts
-    `from_convention`.
-
-    Raises:
-        DataError: unknown convention.
-    """
-    _check_convention(convention)
-    return WRITTEN[convention][_checked(observed)]
 
 
 def read_matrix(
@@ -386,11 +372,6 @@ def _first(values: np.ndarray, wrong: np.ndarray) -> str:
         return ""
     row, column = np.argwhere(wrong)[0]
     return f"row {row}, column {column} holds {values[row, column]:g}"
-
-
-def _check_convention(name: str) -> None:
-    if name not in CONVENTIONS:
-        raise DataError(f"unknown convention {name!r}; known are:{_conventions()}")
 
 
 def _conventions() -> str:
