@@ -130,9 +130,8 @@ def _json_lines(file: Path, folder: str, form: str) -> LabelFile:
 
 
 def _coco(file: Path, folder: str, form: str) -> LabelFile:
-    content = coco.read(file, form)
-    found = coco.labels(file, *content)
-    rows = [(n, {"file_name": name, "labels": sorted(found[n], key=str)}) for n, name in content[0]]
+    images, _ = coco.read(file, form)
+    rows = [(n, {"file_name": name, "labels": sorted(labels, key=str)}) for n, name, labels in images]
     return LabelFile(file, folder, ["file_name", "labels"], rows, len(rows), place="image")
 
 

@@ -81,8 +81,8 @@ def read(
 
 def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
     """Return (image id, file name) of every image in the file, sorted by id as text, and the (N, 80) int8 labels."""
-    images, categories, objects = coco.read(file, EXPECTED)
-    check_classes(file, len(categories), len(CLASSES), "COCO", set(categories.values()) ^ set(CLASSES))
-    present = coco.labels(file, images, categories, objects)
+    images, categories = coco.read(file, EXPECTED)
+    check_classes(file, len(categories), len(CLASSES), "COCO", set(categories) ^ set(CLASSES))
     images.sort(key=lambda image: str(image[0]))
-    return images, table.indicator((present[image] for image, _ in images), CLASSES)
+    full = table.indicator((labels for *_, labels in images), CLASSES)
+    return [(image, name) for image, name, _ in images], full
