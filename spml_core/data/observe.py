@@ -19,7 +19,6 @@ FORM = (
     "'temperature' and 'num_pos' if needed"
 )
 NAMES = TypeAdapter(Annotated[list[Annotated[list[str], Field(min_length=1)]], Field(min_length=1)])
-INPUTS = ("size", "backbone", "cache_dir")  # options of `assemble`
 SALIENCE = "salience"  # the weights that a data set itself may have, `Part.salience`
 
 
@@ -101,8 +100,7 @@ def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
     """Return the classes and the truth of a data set; if it is stored in files, only the label files are read.
 
     Args:
-        name, options: as for `data.load`, without `fold` and `val_is_train`; those about inputs (`INPUTS`) have no
-            effect.
+        name, options: as for `data.read`; for a generated data set, as for `data.load`.
 
     Returns:
         The classes, and for each split a `Part` whose inputs are None.
@@ -113,7 +111,7 @@ def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
     if not data.has_files(name):
         found = data.load(name, **options)
         return found.classes, {k: replace(part, inputs=None) for k, part in found.parts.items()}
-    listing = data.read(name, **{option: value for option, value in options.items() if option not in INPUTS})
+    listing = data.read(name, **options)
     if listing.problems:
         raise DataError("\n".join(listing.problems))
     return tuple(listing.classes), {split: listing.part(split) for split in listing.members()}

@@ -26,7 +26,7 @@ def pictures(ids: Sequence[str], name: str, longest: int = 160, **options) -> li
         parts = data.load(name, **options).parts.values()
         inputs = {image: x for part in parts for image, x in zip(part.ids, part.inputs, strict=True)}
         return [np.squeeze(inputs[image].numpy().transpose(1, 2, 0)) for image in ids]
-    listing = data.read(name, **data.label_options(name, options))
+    listing = data.read(name, **options)
     paths = dict(zip(listing.ids, listing.paths, strict=True))
     found = []
     hidden = True if len(ids) < 200 else None  # None: shown in a terminal
