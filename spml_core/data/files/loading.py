@@ -60,7 +60,7 @@ def batches(
         beside: tensors of N rows that lie on `device` already, such as labels.
 
     Raises:
-        DataError: a file that cannot be decoded, with its path and row.
+        DataError: files that cannot be decoded, by path.
     """
     device = torch.device(device)
 
