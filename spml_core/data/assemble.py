@@ -10,7 +10,7 @@ import torch
 from pydantic import PositiveInt
 
 from spml_core.data.dataset import DataError, Dataset
-from spml_core.data.files import decoding, features, pixels
+from spml_core.data.files import decoding, features, pixels, table
 from spml_core.data.files.digests import digests
 from spml_core.data.listing import Listing
 from spml_core.paths import locate
@@ -103,16 +103,12 @@ def _check(listing: Listing) -> None:
 
 def _fingerprint(listing: Listing, order: np.ndarray, head: list, hashes: list[str]) -> str:
     """Return the SHA-256 of the content as JSON, which is never held in memory as a whole."""
-
-    def names(row: np.ndarray) -> list[str]:
-        return sorted(listing.classes[c] for c in np.flatnonzero(row))
-
     content = hashlib.sha256()
     content.update(json.dumps([*head, list(listing.classes)])[:-1].encode() + b", [")
     for place, (n, file) in enumerate(zip(order, hashes, strict=True)):
-        row = [listing.ids[n], listing.splits[n], names(listing.full[n]), file]
+        row = [listing.ids[n], listing.splits[n], sorted(table.names(listing.full[n], listing.classes)), file]
         if listing.known is not None:
-            row.append(names(~listing.known[n]))
+            row.append(sorted(table.names(~listing.known[n], listing.classes)))
         content.update(b", " * (place > 0) + json.dumps(row).encode())
     content.update(b"]]")
     return content.hexdigest()

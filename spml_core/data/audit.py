@@ -168,7 +168,7 @@ def _labels(report: dict, listing: Listing) -> None:
             odd.append(f"{words.some(unknown[split], known.size, f'{split} label')} unknown")
         one_sided = (positives == known.sum(0)) & (positives > 0)
         for text, mask in (("positive", positives == 0), ("negative", one_sided)):
-            names = [listing.classes[c] for c in np.flatnonzero(mask)]
+            names = table.names(mask, listing.classes)
             lacking[f"no_{text}s"][split] = names
             if (text, split) == (
                 "positive",

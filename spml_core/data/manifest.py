@@ -96,7 +96,7 @@ def write(
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    joined = ([";".join(names) for names in table.names(observed == value, classes)] for value in (1, -1))
+    joined = ([";".join(table.names(row, classes)) for row in observed == value] for value in (1, -1))
     writer.writerows(zip(ids, splits, *joined, strict=True))
     write_whole(Path(path), text.getvalue())
     return sha256(text.getvalue().encode()).hexdigest()

@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -141,17 +141,12 @@ def normal(name: str) -> str:
 
 def indicator(labels: Iterable[Collection], classes: Collection) -> np.ndarray:
     """Return (N, C) int8: 1 where a class is among an image's labels. No wider dense matrix is made."""
-    return _binarizer(classes).fit_transform(labels).astype(np.int8).toarray()
-
-
-def names(chosen: np.ndarray, classes: Collection) -> list[tuple]:
-    """Return the classes of each row of (N, C) bool."""
-    from scipy.sparse import csr_array
-
-    return _binarizer(classes).fit([]).inverse_transform(csr_array(chosen))
-
-
-def _binarizer(classes: Collection):
     from sklearn.preprocessing import MultiLabelBinarizer
 
-    return MultiLabelBinarizer(classes=list(classes), sparse_output=True)
+    binarizer = MultiLabelBinarizer(classes=list(classes), sparse_output=True)
+    return binarizer.fit_transform(labels).astype(np.int8).toarray()
+
+
+def names(chosen: np.ndarray, classes: Sequence[str]) -> list[str]:
+    """Return the classes where one row, (C,), is not 0."""
+    return [classes[c] for c in np.flatnonzero(chosen)]
