@@ -26,9 +26,6 @@ CONVENTIONS = {
     "em": "1 positive, 0 unobserved, a negative number is minus a soft pseudo-label (EM+APL, ECCV 2022)",
     "partial": "1 positive, -1 unobserved, 0 verified negative (partial-label code)",
 }
-# EM+APL has no value for a verified negative: -1 would be a certain positive, and 0 is unobserved. This is the soft
-# pseudo-label of a label that is almost certainly absent.
-EM_NEGATIVE = -1e-6
 
 
 @dataclass(frozen=True)
@@ -248,7 +245,7 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
 
     Returns:
         (N, C) int8, and counts: "nan", and "soft": EM's pseudo-labels, which belong to a method and not to the data,
-        so they are unobserved here (a soft label up to 1e-6 is a verified negative).
+        so they are unobserved here.
 
     Raises:
         DataError: the convention is unknown, or needed and not given; NaN, or a value outside the convention (names
@@ -271,20 +268,19 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
         values = np.where(missing, -1 if convention == "partial" else 0, values)
     if convention is None:
         if cell := _first(values, ~np.isin(values, (0, 1))):
+            known = table.bullets(f"{name:8} {meaning}" for name, meaning in CONVENTIONS.items())
             raise DataError(
-                f"{cell}, which means different things in different code. Name the convention:{_conventions()}"
+                f"{cell}, which means different things in different code. Name the convention:{known}"
             )
         convention = "spml"
-    if convention not in CONVENTIONS:
-        raise DataError(f"unknown convention {convention!r}; known are:{_conventions()}")
+    words.check_name("convention", convention, CONVENTIONS, DataError)
     soft = 0
     if convention == "em":
         wrong = ~((values == 0) | (values == 1) | ((values < 0) & (values >= -1)))
         if cell := _first(values, wrong):
             raise DataError(f"'em' allows 1, 0 and soft pseudo-labels in [-1, 0); {cell}")
-        negative = (values < 0) & (values >= EM_NEGATIVE * (1 + 1e-6))  # float32 rounds
-        soft = int(((values < 0) & ~negative).sum())
-        observed = (values == 1).astype(np.int8) - negative
+        soft = int((values < 0).sum())
+        observed = (values == 1).astype(np.int8)
     else:
         observed = _checked(values, f"{convention!r} allows 1, 0 and -1")
         if convention == "partial":
@@ -372,7 +368,3 @@ def _first(values: np.ndarray, wrong: np.ndarray) -> str:
         return ""
     row, column = np.argwhere(wrong)[0]
     return f"row {row}, column {column} holds {values[row, column]:g}"
-
-
-def _conventions() -> str:
-    return "".join(f"\n  {name:8} {meaning}" for name, meaning in CONVENTIONS.items())
