@@ -4,18 +4,17 @@ A manifest has the columns `image,split,positive,negative` and one row per image
 joined by ";". It stores the labels themselves, not how to draw them: what it lists is what training observed.
 """
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from spml_core import words
 from spml_core.data.dataset import SPLITS, DataError
-from spml_core.data.files import table
+from spml_core.data.files import digests, table
 from spml_core.paths import locate, write_whole
 
 COLUMNS = ("image", "split", "positive", "negative")
@@ -90,20 +89,18 @@ def write(
                 f"class name {name!r} cannot be written to a manifest: it must not contain ';' or a line break, or "
                 f"begin or end with a space"
             )
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
     joined = ([";".join(table.names(row, classes)) for row in observed == value] for value in (1, -1))
-    writer.writerows(zip(ids, splits, *joined, strict=True))
-    write_whole(Path(path), text.getvalue())
-    return sha256(text.getvalue().encode()).hexdigest()
+    frame = pd.DataFrame(dict(zip(COLUMNS, (ids, splits, *joined), strict=True)))
+    text = frame.to_csv(index=False, lineterminator="\n")
+    write_whole(Path(path), text)
+    return sha256(text.encode()).hexdigest()
 
 
-def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
+def read(path: str | Path, classes: Sequence[str]) -> Manifest:
     """Read a manifest. A relative path starts at the project root.
 
     Args:
-        classes: of the data set, in order. Default: the names that occur, sorted.
+        classes: of the data set, in order.
 
     Raises:
         DataError: no such file, not a manifest, or faulty rows, all listed by line: unknown labels, repeated images.
@@ -112,7 +109,7 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
     (_, header), *rows = table.rows(path, FORM) or [(1, ["nothing"])]
     if tuple(header) != COLUMNS:
         raise DataError(f"{path} begins with {','.join(header)}. {FORM}")
-    faults, lines, labels, listed = [], {}, [], set(classes or ())
+    faults, lines, labels, listed = [], {}, [], set(classes)
     for line, row in rows:
         if len(row) != len(COLUMNS):
             faults.append((line, f"{words.count(len(row), 'field')} instead of {len(COLUMNS)}. {FORM}"))
@@ -124,15 +121,12 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
         if split not in SPLITS:
             faults.append((line, f"unknown split {split!r}; the splits are {', '.join(SPLITS)}"))
         faults += [(line, f"{name!r} is both positive and negative") for name in sorted(positive & negative)]
-        strange = [] if classes is None else sorted((positive | negative) - listed)
-        faults += [
-            (line, f"{name!r} is not one of the {len(listed)} classes of the data set") for name in strange
-        ]
+        strange = f"is not one of the {len(listed)} classes of the data set"
+        faults += [(line, f"{name!r} {strange}") for name in sorted((positive | negative) - listed)]
         lines[image] = line
         labels.append((split, positive, negative))
     table.refuse(path, faults, len(rows))
     splits, positive, negative = zip(*labels, strict=True) if labels else ((), (), ())
-    classes = sorted(set().union(*positive, *negative)) if classes is None else classes
     observed = table.indicator(positive, classes) - table.indicator(negative, classes)
     return Manifest(tuple(lines), splits, observed, tuple(classes))
 
@@ -218,8 +212,8 @@ def is_manifest(path: str | Path) -> bool:
 
 
 def _header(path: str | Path) -> str:
-    first = table.content_of(locate(path)).split(b"\n", 1)[0]
-    return first.decode("utf-8-sig", errors="replace").strip()
+    with open(table.existing(locate(path)), encoding="utf-8-sig", errors="replace") as text:
+        return text.readline().strip()
 
 
 def digest(path: str | Path) -> str:
@@ -228,7 +222,7 @@ def digest(path: str | Path) -> str:
     Raises:
         DataError: no such file.
     """
-    return sha256(table.content_of(locate(path))).hexdigest()
+    return digests.digest(table.existing(locate(path)))
 
 
 # Matrices and lists that others publish.
@@ -345,9 +339,9 @@ def read_list(path: str | Path, num_classes: int) -> tuple[list[str], np.ndarray
 
 
 def _array(path: Path) -> np.ndarray:
-    content = io.BytesIO(table.content_of(path))
+    file = table.existing(path)
     try:
-        return np.load(content, allow_pickle=False)
+        return np.load(file, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise DataError(
             f"{path} is not a .npy array of numbers or text ({error}); an array of Python objects is a pickle, which "

@@ -32,7 +32,7 @@ def text(file: Path, form: str = "") -> str:
     Raises:
         DataError: no such file, or not UTF-8 text.
     """
-    content = content_of(file, form)
+    content = existing(file, form).read_bytes()
     try:
         return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError) as error:
@@ -40,11 +40,11 @@ def text(file: Path, form: str = "") -> str:
         raise DataError(f"{file} cannot be read as UTF-8 text ({error}). {hint} {form}".rstrip()) from None
 
 
-def content_of(file: Path, form: str = "") -> bytes:
-    """Return the bytes of a file, or raise `DataError` if there is no such file."""
+def existing(file: Path, form: str = "") -> Path:
+    """Return the file, or raise `DataError` if there is none."""
     if not file.is_file():
         raise DataError(f"there is no file {file}. {form}".rstrip())
-    return file.read_bytes()
+    return file
 
 
 def rows(file: Path, form: str, columns: Collection[str] = ()) -> list[tuple[int, list[str]]]:
@@ -96,10 +96,10 @@ def pieces(file: Path, columns: Collection[str], form: str) -> Iterator[pd.DataF
     """Yield a table with a header as frames of text, `PIECE` rows at a time; pandas is fast, but names no line.
 
     Raises:
-        DataError: not a table, or one without these columns.
+        DataError: no such file, not a table, or one without these columns.
     """
     try:
-        frames = pd.read_csv(file, chunksize=PIECE, dtype=str, keep_default_na=False)
+        frames = pd.read_csv(existing(file, form), chunksize=PIECE, dtype=str, keep_default_na=False)
         for frame in tqdm(frames, file.name, unit=" M rows", leave=False, disable=None):
             if missing := [name for name in columns if name not in frame]:
                 raise DataError(f"{file} has no column {' and '.join(missing)}. {form}")
