@@ -1,8 +1,5 @@
 """Folds of a data set, for out-of-fold predictions of its training images: `load(..., fold=[0, 5])`."""
 
-import dataclasses
-import hashlib
-
 import numpy as np
 import torch
 
@@ -40,10 +37,8 @@ def hold_out(dataset: Dataset, fold: int, folds: int) -> Dataset:
     part = dataset.parts["train"]
     test = held_out(len(part), fold, folds)
     train = np.setdiff1d(np.arange(len(part)), test)
-    parts = dataset.parts | {"train": _take(part, train), "test": _take(part, test)}
-    fingerprint = hashlib.sha256(f"{dataset.fingerprint}, fold {fold} of {folds}".encode()).hexdigest()
-    notes = dataset.notes | {"fold": [fold, folds]}
-    return dataclasses.replace(dataset, parts=parts, fingerprint=fingerprint, notes=notes)
+    parts = {"train": _take(part, train), "test": _take(part, test)}
+    return dataset.with_parts(parts, f"fold {fold} of {folds}", {"fold": [fold, folds]})
 
 
 def _take(part: Part, rows: np.ndarray) -> Part:
