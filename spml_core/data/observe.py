@@ -163,8 +163,7 @@ def draw_together(draw: Callable[[Part], np.ndarray], parts: Mapping[str, Part])
         return None if first is None else np.concatenate([first, second])[order]
 
     ids = tuple(merged(np.array(train.ids, object), np.array(val.ids, object)))
-    known, salience = merged(train.known, val.known), merged(train.salience, val.salience)
-    whole = Part(None, merged(train.full, val.full), ids, known, salience=salience)
+    whole = Part(None, merged(train.full, val.full), ids, merged(train.known, val.known))
     observed = np.empty(whole.full.shape, np.int8)
     observed[order] = draw(whole)
     return {"train": observed[: len(train)], "val": observed[len(train) :]}
