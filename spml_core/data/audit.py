@@ -170,12 +170,9 @@ def _labels(report: dict, listing: Listing) -> None:
         for text, mask in (("positive", positives == 0), ("negative", one_sided)):
             names = table.names(mask, listing.classes)
             lacking[f"no_{text}s"][split] = names
-            if (text, split) == (
-                "positive",
-                "train",
-            ):  # the listing already reports those that val or test has
-                known = listing.notes.get("classes_without_train_positive", ())
-                names = [name for name in names if name not in known]
+            if (text, split) == ("positive", "train"):
+                said = listing.notes.get("classes_without_train_positive", ())  # by the listing
+                names = [name for name in names if name not in said]
             if names and positives.any():
                 odd.append(
                     f"{words.count(len(names), 'class')} without a {text} in {split}: {words.listed(names)}"
