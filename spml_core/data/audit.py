@@ -92,12 +92,11 @@ def _files(report: dict, listing: Listing, files: pd.DataFrame) -> None:
     problems = {kind: said[files.problem == kind].tolist() for kind in PROBLEMS}
     extra = [str(path) for path in listing.extra]
     good, odd = files[files.problem == ""], report["odd"]
-    report |= {"problems": problems, "extra": extra, "sizes": {}}
+    sizes = good[["width", "height"]].quantile([0, 0.5, 1]).round()
+    report |= {"problems": problems, "extra": extra}
+    report["sizes"] = sizes.astype(int).to_dict("list") if len(good) else {}
     report["modes"], report["formats"] = (good[kind].value_counts().to_dict() for kind in ("mode", "form"))
     report |= {name: good.path[good[name].astype(bool)].tolist() for name in ("rotated", "animated")}
-    for axis in ("width", "height") if len(good) else ():
-        values = good[axis]
-        report["sizes"][axis] = [int(values.min()), round(values.median()), int(values.max())]
     found = {kind: words.some(len(lines), len(files), "image") for kind, lines in problems.items() if lines}
     report["wrong"] += [f"{counted} {kind}" for kind, counted in found.items()] + listing.problems
     named = {_stem(path) for path in problems["missing"]}
