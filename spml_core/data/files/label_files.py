@@ -123,9 +123,20 @@ def _table(file: Path, folder: str, form: str, image_columns: Collection[str]) -
 
 
 def _json_lines(file: Path, folder: str, form: str) -> LabelFile:
-    lines = table.json_lines(file, form)
-    header = [*dict.fromkeys(name for _, record in lines for name in record)]
-    records = [(n, {name: _cell(record.get(name)) for name in header}) for n, record in lines]
+    lines = [(n, line) for n, line in enumerate(table.text(file, form).split("\n"), 1) if line.strip()]
+    rows, faults = [], []
+    for n, line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            row = error
+        if isinstance(row, dict):
+            rows.append((n, row))
+        else:
+            faults.append((n, f"is not a JSON object: {row}"))
+    table.refuse(file, faults, len(lines))
+    header = [*dict.fromkeys(name for _, row in rows for name in row)]
+    records = [(n, {name: _cell(row.get(name)) for name in header}) for n, row in rows]
     return LabelFile(file, folder, header, records, len(records))
 
 

@@ -6,7 +6,6 @@ Rows are read by `csv`, since pandas reports neither the line of a row nor a row
 import csv
 import gzip
 import io
-import json
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -69,27 +68,6 @@ def rows(file: Path, form: str, columns: Collection[str] = ()) -> list[tuple[int
         raise DataError(
             f"{file}, line {reader.line_num} cannot be read as a table ({error}). {form}"
         ) from None
-
-
-def json_lines(file: Path, form: str) -> list[tuple[int, dict]]:
-    """Return (line, record) of each line of a JSON Lines file that is not blank.
-
-    Raises:
-        DataError: no such file, not UTF-8 text, or lines that are not JSON objects.
-    """
-    lines = [(n, line) for n, line in enumerate(text(file, form).split("\n"), 1) if line.strip()]
-    records, faults = [], []
-    for n, line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            record = error
-        if isinstance(record, dict):
-            records.append((n, record))
-        else:
-            faults.append((n, f"is not a JSON object: {record}"))
-    refuse(file, faults, len(lines))
-    return records
 
 
 def pieces(file: Path, columns: Collection[str], form: str) -> Iterator[pd.DataFrame]:
