@@ -39,7 +39,6 @@ class Manifest:
     ids: tuple[str, ...]
     splits: tuple[str, ...]
     observed: np.ndarray
-    classes: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -128,7 +127,7 @@ def read(path: str | Path, classes: Sequence[str]) -> Manifest:
     table.refuse(path, faults, len(rows))
     splits, positive, negative = zip(*labels, strict=True) if labels else ((), (), ())
     observed = table.indicator(positive, classes) - table.indicator(negative, classes)
-    return Manifest(tuple(lines), splits, observed, tuple(classes))
+    return Manifest(tuple(lines), splits, observed)
 
 
 def merge(
