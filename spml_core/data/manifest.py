@@ -40,9 +40,6 @@ class Manifest:
     splits: tuple[str, ...]
     observed: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
     def rows(self, ids: Sequence[str], split: str) -> np.ndarray:
         """Return the (len(ids), C) observed labels of the images `ids`, in this order.
 
@@ -50,11 +47,10 @@ class Manifest:
             DataError: an image is not in the manifest, or in another split.
         """
         place = {image: n for n, image in enumerate(self.ids)}
-        absent = [image for image in ids if image not in place]
-        if absent:
+        if absent := [image for image in ids if image not in place]:
             raise DataError(
                 f"{words.some(len(absent), len(ids), f'{split} image')} not in the manifest: "
-                f"{words.listed(absent, 3)}. It holds {len(self)}, such as {self.ids[0]}: the ids must be "
+                f"{words.listed(absent, 3)}. It holds {len(self.ids)}, such as {self.ids[0]}: the ids must be "
                 "those of the data set."
             )
         chosen = [place[image] for image in ids]
@@ -267,18 +263,12 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
             )
         convention = "spml"
     words.check_name("convention", convention, CONVENTIONS, DataError)
-    soft = 0
-    if convention == "em":
-        wrong = ~((values == 0) | (values == 1) | ((values < 0) & (values >= -1)))
-        if cell := _first(values, wrong):
-            raise DataError(f"'em' allows 1, 0 and soft pseudo-labels in [-1, 0); {cell}")
-        soft = int((values < 0).sum())
-        observed = (values == 1).astype(np.int8)
-    else:
-        observed = _checked(values, f"{convention!r} allows 1, 0 and -1")
-        if convention == "partial":
-            observed = np.array([-1, 1, 0], np.int8)[observed]  # in place of 0, 1 and -1
-    return observed, {"convention": convention, "nan": int(missing.sum()), "soft": soft}
+    soft = (values < 0) & (values >= -1) & (convention == "em")
+    third = "soft pseudo-labels in [-1, 0)" if convention == "em" else "-1"
+    observed = _checked(np.where(soft, 0, values), f"{convention!r} allows 1, 0 and {third}")
+    if convention == "partial":
+        observed = np.array([-1, 1, 0], np.int8)[observed]  # in place of 0, 1 and -1
+    return observed, {"convention": convention, "nan": int(missing.sum()), "soft": int(soft.sum())}
 
 
 def read_matrix(
