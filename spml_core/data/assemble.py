@@ -10,12 +10,11 @@ import torch
 from pydantic import PositiveInt
 
 from spml_core.data.dataset import DataError, Dataset
-from spml_core.data.files import decoding, features, pixels, table
+from spml_core.data.files import decoding, features, loading, pixels, table
 from spml_core.data.files.digests import digests
 from spml_core.data.listing import Listing
 from spml_core.paths import locate
 
-IN_MEMORY = 2 * 2**30  # maximum bytes of decoded images in memory; more are decoded batch by batch
 CHECKED = 10_000  # maximum number of files that are decoded to complete a report of other faults
 
 
@@ -57,7 +56,7 @@ def assemble(
     else:
         weights = features.weights_id(backbone)
         inputs = features.extract(paths, backbone=backbone, size=size, cache_dir=cache_dir, hashes=hashes)
-        if 4 * math.prod(inputs.shape) <= IN_MEMORY:
+        if 4 * math.prod(inputs.shape) <= loading.IN_MEMORY:
             inputs = inputs.index_select(0, torch.arange(len(inputs)))
         origin = f"features of {backbone} at {size} pixels (cached)"
 
@@ -77,7 +76,7 @@ def _pixels(paths: list[Path], hashes: list[str], size: int, cache_dir: Path):
     prepared, file = pixels.find(hashes, size, cache_dir)
     if prepared is not None:
         return prepared, f"pixels prepared at {size} ({file.name})"
-    if 3 * size**2 * len(paths) > IN_MEMORY:
+    if 3 * size**2 * len(paths) > loading.IN_MEMORY:
         return decoding.Files(paths, size), f"decoded from files at {size} pixels, batch by batch"
     return decoding.read(paths, size), f"decoded from files at {size} pixels, into memory"
 

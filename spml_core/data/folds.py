@@ -7,7 +7,6 @@ from spml_core.data.dataset import Dataset, OptionError, Part
 from spml_core.data.files import loading
 
 SEED = 1200  # of the division into folds
-IN_MEMORY = 2 * 2**30  # bytes: larger inputs are read from where they are
 
 
 def held_out(num_examples: int, fold: int, folds: int) -> np.ndarray:
@@ -45,7 +44,7 @@ def _take(part: Part, rows: np.ndarray) -> Part:
     inputs, index = part.inputs, torch.from_numpy(rows)
     if not isinstance(inputs, torch.Tensor):
         inputs = inputs[index]
-    elif inputs.nbytes <= IN_MEMORY:
+    elif inputs.nbytes <= loading.IN_MEMORY:
         inputs = inputs.index_select(0, index)
     else:
         inputs = loading.Rows(inputs, index)
