@@ -176,7 +176,6 @@ def _labels(report: dict, listing: Listing) -> None:
                 odd.append(
                     f"{words.count(len(names), 'class')} without a {text} in {split}: {words.listed(names)}"
                 )
-    published = {k: {"expected": whole, "here": n} for k, (n, whole) in listing.published.items()}
     similar = listing.notes.get("similar_classes", [])
-    report |= {"unlabeled": unlabeled, "unknown": unknown, "lines": lines, "published": published}
+    report |= {"unlabeled": unlabeled, "unknown": unknown, "lines": lines, "published": listing.published}
     report |= {"similar_classes": similar} | lacking
