@@ -40,7 +40,7 @@ def answered(first: Run, labels: Labels, number: int, file: Path, values: tuple[
     truth = (np.where(labels.full == 1, 1, -1) * labels.known)[row, column]
     after[train[row], column] = np.where(np.isin(truth, values), truth, 0)
     file.parent.mkdir(parents=True, exist_ok=True)
-    manifest.write(file, before.ids, before.splits, after, before.classes)
+    manifest.write(file, before.ids, before.splits, after, first.classes)
 
 
 def measure(experiment: Experiment, folds: int, runs_dir: Path) -> dict:

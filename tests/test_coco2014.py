@@ -70,7 +70,7 @@ def test_damaged_files(tmp_path):
         with pytest.raises(DataError, match=text):
             coco2014.read(tmp_path)
 
-    refused("79 classes, COCO has 80.*toothbrush", categories=content["categories"][1:])
+    refused("79 classes, COCO has 80.*toothbrush", categories=content["categories"][1:], annotations=[])
     refused("1 annotation.*\n.*image 77, category 1", annotations=[{"image_id": 77, "category_id": 1}])
     refused("6 different ids", images=[*content["images"], content["images"][0]])
     refused("not a COCO instances file", images=[{"id": 1}])

@@ -66,6 +66,9 @@ def test_every_kind_of_input_gives_the_same_batches(paths, tmp_path, monkeypatch
     assert list(loading.batches(inputs, [], "cpu")) == []
     (_, part), *_ = loading.batches(inputs[5:9], [torch.tensor([3, 0])], CPU)
     assert torch.equal(part, truth[[8, 5]])
+    ((_, one),) = loading.batches(inputs, [torch.tensor([7])], CPU)
+    ((_, alone),) = loading.batches(inputs[torch.tensor([7])], [torch.tensor([0])], CPU)
+    assert torch.equal(one, truth[[7]]) and torch.equal(alone, one)
 
 
 def test_features_and_indices_of_any_iterable():
@@ -74,14 +77,14 @@ def test_features_and_indices_of_any_iterable():
     assert torch.equal(torch.cat(found), x[[0, 9, 1, 8, 2, 7]])
 
 
-def test_unreadable_file_stops_with_path_and_row(paths):
+def test_unreadable_file_stops_with_its_path(paths):
     paths[13].write_bytes(paths[13].read_bytes()[:-40])
     inputs = decoding.Files(paths, 8)[3:]
     found = []
     with pytest.raises(DataError) as error:
         for index, _ in loading.batches(inputs, torch.arange(20).split(4), CPU):
             found += index.tolist()
-    assert f"image 10 cannot be read: {paths[13]}" in str(error.value)
+    assert str(error.value).startswith(f"1 of 4 images cannot be read:\n  {paths[13]}: ")
     assert found == list(range(8))  # neither replaced nor skipped
 
 

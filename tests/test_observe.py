@@ -82,7 +82,7 @@ def test_what_is_drawn_written_and_read_is_itself(tmp_path, given):
     assert checked["sha256"] == sha
     read = observe.draw(checked, parts, "abcd", 99, "cole2021")
     assert all((read[split] == drawn[split]).all() for split in drawn)
-    assert manifest.read(tmp_path / "m.csv").splits.count("test") == 5
+    assert manifest.read(tmp_path / "m.csv", "abcd").splits.count("test") == 5
 
 
 def test_the_published_draw_runs_through_train_and_val_together():

@@ -15,6 +15,7 @@ from test_gallery import Page
 from spml_core import data
 from spml_core.cli import main
 from spml_core.data import DataError, OptionError, folds, manifest
+from spml_core.data.files import loading
 from spml_core.runs import Experiment, Labels, Run, find, run
 from spml_core.studies import suggestions
 
@@ -58,7 +59,7 @@ def test_every_training_image_is_held_out_once():
 def test_large_inputs_are_not_copied(monkeypatch):
     whole = data.load("digits", **SMALL).parts["train"]
     copied = data.load("digits", **SMALL, fold=[1, 3]).parts["test"].inputs
-    monkeypatch.setattr(folds, "IN_MEMORY", 0)
+    monkeypatch.setattr(loading, "IN_MEMORY", 0)
     rows = data.load("digits", **SMALL, fold=[1, 3]).parts["test"].inputs
     assert rows.source.shape == whole.inputs.shape and rows.shape == copied.shape
 

@@ -103,7 +103,7 @@ def _imported(source, convention, images, nan, classes, parts):
     for split, part in parts.items():
         # A published matrix holds all training images; the validation images were split off later.
         if split == "train" or (split == "val" and set(part.ids) <= set(ids)):
-            found = manifest.Manifest(tuple(ids), (split,) * len(ids), observed, tuple(classes))
+            found = manifest.Manifest(tuple(ids), (split,) * len(ids), observed)
             result[split] = schemes.require_agreement(found.rows(part.ids, split), part, classes)
     return result, notes
 

@@ -27,18 +27,17 @@ def load(name: str, /, *, val_is_train: bool = False, fold: list[int] | None = N
         OptionError: unknown name (with the nearest ones) or unknown option.
         DataError: something is wrong with the files.
     """
-    check(name, options)
-    if not has_files(name):
-        dataset = _module(name).load(**options)
-    else:
+    if has_files(name):
         from spml_core.data.assemble import assemble
 
-        own = label_options(name, options)
-        listing = read(name, **own)
+        listing = read(name, **options)
         if name == "folder":  # for published data sets, `spml data check` reports them
             for text in listing.odd:
                 warnings.warn(text, stacklevel=2)
-        dataset = assemble(listing, **{k: v for k, v in options.items() if k not in own})
+        dataset = assemble(listing, **_taken_by(assemble, options))
+    else:
+        check(name, options)
+        dataset = _module(name).load(**options)
     if fold is not None:
         from spml_core.data.folds import hold_out
 
@@ -49,20 +48,20 @@ def load(name: str, /, *, val_is_train: bool = False, fold: list[int] | None = N
 
 
 def read(name: str, /, **options):
-    """Return the content of an image data set's label files, a `listing.Listing`; `options` go to its `read`.
+    """Return the content of an image data set's label files, a `listing.Listing`.
+
+    Args:
+        options: as for `load`; those that are not about label files have no effect.
 
     Raises:
         OptionError: unknown name or option, or `digits` (which is generated, not read).
         DataError: something is wrong with the label files.
     """
-    check(name, options, "read")
-    return _module(name).read(**options)
-
-
-def label_options(name: str, options: Mapping) -> dict:
-    """Return those options of `load` that `read` takes."""
-    own = _declared(name, "read")
-    return {option: value for option, value in options.items() if option in own}
+    if not has_files(name):
+        raise OptionError(f"data set {name!r} is generated when it is loaded: it has no files")
+    check(name, options)
+    function = _module(name).read
+    return function(**_taken_by(function, options))
 
 
 def has_files(name: str) -> bool:
@@ -70,21 +69,21 @@ def has_files(name: str) -> bool:
     return hasattr(_module(name), "read")
 
 
-def check(name: str, options, function: str = "load") -> None:
+def check(name: str, options) -> None:
     """Raise `OptionError` for an unknown data set, an option it does not have, or a required option that is missing."""
-    check_options(name, options, function)
-    if required := required_options(name, options, function):
+    check_options(name, options)
+    if required := required_options(name, options):
         how = f"spml train: --{required[0]} PATH; spml figures: -p {required[0]} PATH"
         raise OptionError(f"data set {name!r} needs {required[0]} ({how}).")
 
 
-def required_options(name: str, options, function: str = "load") -> list[str]:
+def required_options(name: str, options) -> list[str]:
     """Return the required options of data set `name` that are missing from `options`."""
-    declared = _declared(name, function).items()
+    declared = _declared(name).items()
     return [k for k, parameter in declared if parameter.default is parameter.empty and k not in options]
 
 
-def check_options(name: str, options, function: str = "load") -> None:
+def check_options(name: str, options) -> None:
     """Raise `OptionError` for an option that the data set does not have, or a value that is not of its type.
 
     Types are strict: text is not a number, and "no" is not false. A type may be a choice or a range of values.
@@ -92,7 +91,7 @@ def check_options(name: str, options, function: str = "load") -> None:
     with extra("notebooks"):
         from pydantic import TypeAdapter, ValidationError
 
-    declared = _declared(name, function)
+    declared = _declared(name)
     if unknown := sorted(set(options) - set(declared)):
         hint = words.did_you_mean(unknown[0], declared, 1, 0.6)
         raise OptionError(
@@ -117,17 +116,18 @@ def _module(name: str):
         return import_module(f"spml_core.data.sets.{name}")
 
 
-def _declared(name: str, function: str) -> dict[str, Parameter]:
-    """Return the options that `load` or `read` takes, with their types."""
-    if not has_files(name):
-        if function == "read":
-            raise OptionError(f"data set {name!r} is generated when it is loaded: it has no files")
-        takes = [_module(name).load, load]
-    elif function == "read":
-        takes = [_module(name).read]
-    else:
+def _declared(name: str) -> dict[str, Parameter]:
+    """Return the options that `load` takes for this data set, with their types."""
+    if has_files(name):
         from spml_core.data.assemble import assemble
 
         takes = [_module(name).read, assemble, load]
+    else:
+        takes = [_module(name).load, load]
     found = {k: v for takes in takes for k, v in signature(takes, eval_str=True).parameters.items()}
     return {k: v for k, v in found.items() if k not in ("name", "options", "listing")}
+
+
+def _taken_by(function, options: Mapping) -> dict:
+    """Return the options that are arguments of a function."""
+    return {name: value for name, value in options.items() if name in signature(function).parameters}

@@ -10,12 +10,11 @@ import torch
 from pydantic import PositiveInt
 
 from spml_core.data.dataset import DataError, Dataset
-from spml_core.data.files import decoding, features, pixels
+from spml_core.data.files import decoding, features, loading, pixels, table
 from spml_core.data.files.digests import digests
 from spml_core.data.listing import Listing
 from spml_core.paths import locate
 
-IN_MEMORY = 2 * 2**30  # maximum bytes of decoded images in memory; more are decoded batch by batch
 CHECKED = 10_000  # maximum number of files that are decoded to complete a report of other faults
 
 
@@ -57,7 +56,7 @@ def assemble(
     else:
         weights = features.weights_id(backbone)
         inputs = features.extract(paths, backbone=backbone, size=size, cache_dir=cache_dir, hashes=hashes)
-        if 4 * math.prod(inputs.shape) <= IN_MEMORY:
+        if 4 * math.prod(inputs.shape) <= loading.IN_MEMORY:
             inputs = inputs.index_select(0, torch.arange(len(inputs)))
         origin = f"features of {backbone} at {size} pixels (cached)"
 
@@ -77,7 +76,7 @@ def _pixels(paths: list[Path], hashes: list[str], size: int, cache_dir: Path):
     prepared, file = pixels.find(hashes, size, cache_dir)
     if prepared is not None:
         return prepared, f"pixels prepared at {size} ({file.name})"
-    if 3 * size**2 * len(paths) > IN_MEMORY:
+    if 3 * size**2 * len(paths) > loading.IN_MEMORY:
         return decoding.Files(paths, size), f"decoded from files at {size} pixels, batch by batch"
     return decoding.read(paths, size), f"decoded from files at {size} pixels, into memory"
 
@@ -103,16 +102,12 @@ def _check(listing: Listing) -> None:
 
 def _fingerprint(listing: Listing, order: np.ndarray, head: list, hashes: list[str]) -> str:
     """Return the SHA-256 of the content as JSON, which is never held in memory as a whole."""
-
-    def names(row: np.ndarray) -> list[str]:
-        return sorted(listing.classes[c] for c in np.flatnonzero(row))
-
     content = hashlib.sha256()
     content.update(json.dumps([*head, list(listing.classes)])[:-1].encode() + b", [")
     for place, (n, file) in enumerate(zip(order, hashes, strict=True)):
-        row = [listing.ids[n], listing.splits[n], names(listing.full[n]), file]
+        row = [listing.ids[n], listing.splits[n], sorted(table.names(listing.full[n], listing.classes)), file]
         if listing.known is not None:
-            row.append(names(~listing.known[n]))
+            row.append(sorted(table.names(~listing.known[n], listing.classes)))
         content.update(b", " * (place > 0) + json.dumps(row).encode())
     content.update(b"]]")
     return content.hexdigest()

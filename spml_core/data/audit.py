@@ -92,12 +92,11 @@ def _files(report: dict, listing: Listing, files: pd.DataFrame) -> None:
     problems = {kind: said[files.problem == kind].tolist() for kind in PROBLEMS}
     extra = [str(path) for path in listing.extra]
     good, odd = files[files.problem == ""], report["odd"]
-    report |= {"problems": problems, "extra": extra, "sizes": {}}
+    sizes = good[["width", "height"]].quantile([0, 0.5, 1]).round()
+    report |= {"problems": problems, "extra": extra}
+    report["sizes"] = sizes.astype(int).to_dict("list") if len(good) else {}
     report["modes"], report["formats"] = (good[kind].value_counts().to_dict() for kind in ("mode", "form"))
     report |= {name: good.path[good[name].astype(bool)].tolist() for name in ("rotated", "animated")}
-    for axis in ("width", "height") if len(good) else ():
-        values = good[axis]
-        report["sizes"][axis] = [int(values.min()), round(values.median()), int(values.max())]
     found = {kind: words.some(len(lines), len(files), "image") for kind, lines in problems.items() if lines}
     report["wrong"] += [f"{counted} {kind}" for kind, counted in found.items()] + listing.problems
     named = {_stem(path) for path in problems["missing"]}
@@ -168,19 +167,15 @@ def _labels(report: dict, listing: Listing) -> None:
             odd.append(f"{words.some(unknown[split], known.size, f'{split} label')} unknown")
         one_sided = (positives == known.sum(0)) & (positives > 0)
         for text, mask in (("positive", positives == 0), ("negative", one_sided)):
-            names = [listing.classes[c] for c in np.flatnonzero(mask)]
+            names = table.names(mask, listing.classes)
             lacking[f"no_{text}s"][split] = names
-            if (text, split) == (
-                "positive",
-                "train",
-            ):  # the listing already reports those that val or test has
-                known = listing.notes.get("classes_without_train_positive", ())
-                names = [name for name in names if name not in known]
+            if (text, split) == ("positive", "train"):
+                said = listing.notes.get("classes_without_train_positive", ())  # by the listing
+                names = [name for name in names if name not in said]
             if names and positives.any():
                 odd.append(
                     f"{words.count(len(names), 'class')} without a {text} in {split}: {words.listed(names)}"
                 )
-    published = {k: {"expected": whole, "here": n} for k, (n, whole) in listing.published.items()}
     similar = listing.notes.get("similar_classes", [])
-    report |= {"unlabeled": unlabeled, "unknown": unknown, "lines": lines, "published": published}
+    report |= {"unlabeled": unlabeled, "unknown": unknown, "lines": lines, "published": listing.published}
     report |= {"similar_classes": similar} | lacking

@@ -69,7 +69,12 @@ class Dataset:
         training images alone, and is not the published one.
         """
         # Without `rows`, so that both are drawn separately, and hence alike.
-        parts = self.parts | {"val": dataclasses.replace(self.parts["train"], rows=None)}
-        fingerprint = hashlib.sha256(f"{self.fingerprint}, val is train".encode()).hexdigest()
-        notes = self.notes | {"val_is_train": True}
-        return dataclasses.replace(self, parts=parts, fingerprint=fingerprint, notes=notes)
+        val = dataclasses.replace(self.parts["train"], rows=None)
+        return self.with_parts({"val": val}, "val is train", {"val_is_train": True})
+
+    def with_parts(self, parts: dict[str, Part], how: str, notes: dict) -> Dataset:
+        """Return the data set with other parts; `how` they were made goes into the fingerprint."""
+        fingerprint = hashlib.sha256(f"{self.fingerprint}, {how}".encode()).hexdigest()
+        return dataclasses.replace(
+            self, parts=self.parts | parts, fingerprint=fingerprint, notes=self.notes | notes
+        )

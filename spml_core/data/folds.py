@@ -1,8 +1,5 @@
 """Folds of a data set, for out-of-fold predictions of its training images: `load(..., fold=[0, 5])`."""
 
-import dataclasses
-import hashlib
-
 import numpy as np
 import torch
 
@@ -10,7 +7,6 @@ from spml_core.data.dataset import Dataset, OptionError, Part
 from spml_core.data.files import loading
 
 SEED = 1200  # of the division into folds
-IN_MEMORY = 2 * 2**30  # bytes: larger inputs are read from where they are
 
 
 def held_out(num_examples: int, fold: int, folds: int) -> np.ndarray:
@@ -40,17 +36,15 @@ def hold_out(dataset: Dataset, fold: int, folds: int) -> Dataset:
     part = dataset.parts["train"]
     test = held_out(len(part), fold, folds)
     train = np.setdiff1d(np.arange(len(part)), test)
-    parts = dataset.parts | {"train": _take(part, train), "test": _take(part, test)}
-    fingerprint = hashlib.sha256(f"{dataset.fingerprint}, fold {fold} of {folds}".encode()).hexdigest()
-    notes = dataset.notes | {"fold": [fold, folds]}
-    return dataclasses.replace(dataset, parts=parts, fingerprint=fingerprint, notes=notes)
+    parts = {"train": _take(part, train), "test": _take(part, test)}
+    return dataset.with_parts(parts, f"fold {fold} of {folds}", {"fold": [fold, folds]})
 
 
 def _take(part: Part, rows: np.ndarray) -> Part:
     inputs, index = part.inputs, torch.from_numpy(rows)
     if not isinstance(inputs, torch.Tensor):
         inputs = inputs[index]
-    elif inputs.nbytes <= IN_MEMORY:
+    elif inputs.nbytes <= loading.IN_MEMORY:
         inputs = inputs.index_select(0, index)
     else:
         inputs = loading.Rows(inputs, index)

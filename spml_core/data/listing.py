@@ -40,7 +40,7 @@ class Listing:
         odd: sentences about what is worth knowing before training.
         lines: N line numbers in `table`. None = the rows are not the lines of one file.
         table: name of the label file that has one line per image.
-        published: split, as the data set is published, -> (images listed here, images of the whole data set).
+        published: split, as the data set is published, -> {"expected": images of it, "here": images listed here}.
         size: default side of the square images, pixels.
     """
 
@@ -59,7 +59,7 @@ class Listing:
     odd: list[str] = field(default_factory=list)
     lines: list[int] | None = None
     table: str = "labels.csv"
-    published: dict[str, tuple[int, int]] = field(default_factory=dict)
+    published: dict[str, dict[str, int]] = field(default_factory=dict)
     size: int = 448
 
     def __len__(self) -> int:
@@ -141,8 +141,7 @@ def finish(
         published: split ("train" before validation is drawn from it) -> number of images in the published data set.
         cause: why there may be more images without a label than expected.
     """
-    if published:
-        _compare(listing, published)
+    _compare(listing, published or {})
     train = [n for n, split in enumerate(listing.splits) if split == "train"]
     if divide and len(train) > 2:
         for n in labels.split(len(train), VAL_FRACTION, SPLIT_SEED)[1]:
@@ -156,10 +155,10 @@ def finish(
 
 
 def _compare(listing: Listing, published: Mapping[str, int]) -> None:
-    listing.published = {split: (listing.splits.count(split), whole) for split, whole in published.items()}
-    other = {k: (n, whole) for k, (n, whole) in listing.published.items() if n != whole}
-    if other:
-        found = "; ".join(f"{whole:,} {split} expected, {n:,} here" for split, (n, whole) in other.items())
+    here = {split: listing.splits.count(split) for split in published}
+    listing.published = {k: {"expected": whole, "here": here[k]} for k, whole in published.items()}
+    if other := [split for split, whole in published.items() if here[split] != whole]:
+        found = "; ".join(f"{published[k]:,} {k} expected, {here[k]:,} here" for k in other)
         of = f"the published {listing.name}"
         listing.odd.append(f"not {of}: {found}. Results on it are not comparable with published ones.")
         listing.notes["not_as_published"] = found

@@ -4,18 +4,17 @@ A manifest has the columns `image,split,positive,negative` and one row per image
 joined by ";". It stores the labels themselves, not how to draw them: what it lists is what training observed.
 """
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from spml_core import words
 from spml_core.data.dataset import SPLITS, DataError
-from spml_core.data.files import table
+from spml_core.data.files import digests, table
 from spml_core.paths import locate, write_whole
 
 COLUMNS = ("image", "split", "positive", "negative")
@@ -25,15 +24,6 @@ CONVENTIONS = {
     "spml": "1 positive, 0 unobserved, -1 verified negative (this project; Cole et al., CVPR 2021)",
     "em": "1 positive, 0 unobserved, a negative number is minus a soft pseudo-label (EM+APL, ECCV 2022)",
     "partial": "1 positive, -1 unobserved, 0 verified negative (partial-label code)",
-}
-# EM+APL has no value for a verified negative: -1 would be a certain positive, and 0 is unobserved. This is the soft
-# pseudo-label of a label that is almost certainly absent.
-EM_NEGATIVE = -1e-6
-# What our 0, 1 and -1 are in another convention. "partial" swaps 0 and -1, so it is its own inverse.
-WRITTEN = {
-    "spml": np.array([0, 1, -1], np.int8),
-    "em": np.array([0, 1, EM_NEGATIVE], np.float32),
-    "partial": np.array([-1, 1, 0], np.int8),
 }
 
 
@@ -49,10 +39,6 @@ class Manifest:
     ids: tuple[str, ...]
     splits: tuple[str, ...]
     observed: np.ndarray
-    classes: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def rows(self, ids: Sequence[str], split: str) -> np.ndarray:
         """Return the (len(ids), C) observed labels of the images `ids`, in this order.
@@ -61,11 +47,10 @@ class Manifest:
             DataError: an image is not in the manifest, or in another split.
         """
         place = {image: n for n, image in enumerate(self.ids)}
-        absent = [image for image in ids if image not in place]
-        if absent:
+        if absent := [image for image in ids if image not in place]:
             raise DataError(
                 f"{words.some(len(absent), len(ids), f'{split} image')} not in the manifest: "
-                f"{words.listed(absent, 3)}. It holds {len(self)}, such as {self.ids[0]}: the ids must be "
+                f"{words.listed(absent, 3)}. It holds {len(self.ids)}, such as {self.ids[0]}: the ids must be "
                 "those of the data set."
             )
         chosen = [place[image] for image in ids]
@@ -99,20 +84,18 @@ def write(
                 f"class name {name!r} cannot be written to a manifest: it must not contain ';' or a line break, or "
                 f"begin or end with a space"
             )
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    joined = ([";".join(names) for names in table.names(observed == value, classes)] for value in (1, -1))
-    writer.writerows(zip(ids, splits, *joined, strict=True))
-    write_whole(Path(path), text.getvalue())
-    return sha256(text.getvalue().encode()).hexdigest()
+    joined = ([";".join(table.names(row, classes)) for row in observed == value] for value in (1, -1))
+    frame = pd.DataFrame(dict(zip(COLUMNS, (ids, splits, *joined), strict=True)))
+    text = frame.to_csv(index=False, lineterminator="\n")
+    write_whole(Path(path), text)
+    return sha256(text.encode()).hexdigest()
 
 
-def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
+def read(path: str | Path, classes: Sequence[str]) -> Manifest:
     """Read a manifest. A relative path starts at the project root.
 
     Args:
-        classes: of the data set, in order. Default: the names that occur, sorted.
+        classes: of the data set, in order.
 
     Raises:
         DataError: no such file, not a manifest, or faulty rows, all listed by line: unknown labels, repeated images.
@@ -121,7 +104,7 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
     (_, header), *rows = table.rows(path, FORM) or [(1, ["nothing"])]
     if tuple(header) != COLUMNS:
         raise DataError(f"{path} begins with {','.join(header)}. {FORM}")
-    faults, lines, labels, listed = [], {}, [], set(classes or ())
+    faults, lines, labels, listed = [], {}, [], set(classes)
     for line, row in rows:
         if len(row) != len(COLUMNS):
             faults.append((line, f"{words.count(len(row), 'field')} instead of {len(COLUMNS)}. {FORM}"))
@@ -133,17 +116,14 @@ def read(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
         if split not in SPLITS:
             faults.append((line, f"unknown split {split!r}; the splits are {', '.join(SPLITS)}"))
         faults += [(line, f"{name!r} is both positive and negative") for name in sorted(positive & negative)]
-        strange = [] if classes is None else sorted((positive | negative) - listed)
-        faults += [
-            (line, f"{name!r} is not one of the {len(listed)} classes of the data set") for name in strange
-        ]
+        strange = f"is not one of the {len(listed)} classes of the data set"
+        faults += [(line, f"{name!r} {strange}") for name in sorted((positive | negative) - listed)]
         lines[image] = line
         labels.append((split, positive, negative))
     table.refuse(path, faults, len(rows))
     splits, positive, negative = zip(*labels, strict=True) if labels else ((), (), ())
-    classes = sorted(set().union(*positive, *negative)) if classes is None else classes
     observed = table.indicator(positive, classes) - table.indicator(negative, classes)
-    return Manifest(tuple(lines), splits, observed, tuple(classes))
+    return Manifest(tuple(lines), splits, observed)
 
 
 def merge(
@@ -227,8 +207,8 @@ def is_manifest(path: str | Path) -> bool:
 
 
 def _header(path: str | Path) -> str:
-    first = table.content_of(locate(path)).split(b"\n", 1)[0]
-    return first.decode("utf-8-sig", errors="replace").strip()
+    with open(table.existing(locate(path)), encoding="utf-8-sig", errors="replace") as text:
+        return text.readline().strip()
 
 
 def digest(path: str | Path) -> str:
@@ -237,7 +217,7 @@ def digest(path: str | Path) -> str:
     Raises:
         DataError: no such file.
     """
-    return sha256(table.content_of(locate(path))).hexdigest()
+    return digests.digest(table.existing(locate(path)))
 
 
 # Matrices and lists that others publish.
@@ -254,7 +234,7 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
 
     Returns:
         (N, C) int8, and counts: "nan", and "soft": EM's pseudo-labels, which belong to a method and not to the data,
-        so they are unobserved here (a soft label up to 1e-6 is a verified negative).
+        so they are unobserved here.
 
     Raises:
         DataError: the convention is unknown, or needed and not given; NaN, or a value outside the convention (names
@@ -277,33 +257,18 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
         values = np.where(missing, -1 if convention == "partial" else 0, values)
     if convention is None:
         if cell := _first(values, ~np.isin(values, (0, 1))):
+            known = table.bullets(f"{name:8} {meaning}" for name, meaning in CONVENTIONS.items())
             raise DataError(
-                f"{cell}, which means different things in different code. Name the convention:{_conventions()}"
+                f"{cell}, which means different things in different code. Name the convention:{known}"
             )
         convention = "spml"
-    _check_convention(convention)
-    soft = 0
-    if convention == "em":
-        wrong = ~((values == 0) | (values == 1) | ((values < 0) & (values >= -1)))
-        if cell := _first(values, wrong):
-            raise DataError(f"'em' allows 1, 0 and soft pseudo-labels in [-1, 0); {cell}")
-        negative = (values < 0) & (values >= EM_NEGATIVE * (1 + 1e-6))  # float32 rounds
-        soft = int(((values < 0) & ~negative).sum())
-        observed = (values == 1).astype(np.int8) - negative
-    else:
-        observed = WRITTEN[convention][_checked(values, f"{convention!r} allows 1, 0 and -1")]
-    return observed, {"convention": convention, "nan": int(missing.sum()), "soft": soft}
-
-
-def to_convention(observed, convention: str) -> np.ndarray:
-    """Convert (N, C) labels in {1, 0, -1} to another convention: float32 for "em", else int8. Inverts
-    `from_convention`.
-
-    Raises:
-        DataError: unknown convention.
-    """
-    _check_convention(convention)
-    return WRITTEN[convention][_checked(observed)]
+    words.check_name("convention", convention, CONVENTIONS, DataError)
+    soft = (values < 0) & (values >= -1) & (convention == "em")
+    third = "soft pseudo-labels in [-1, 0)" if convention == "em" else "-1"
+    observed = _checked(np.where(soft, 0, values), f"{convention!r} allows 1, 0 and {third}")
+    if convention == "partial":
+        observed = np.array([-1, 1, 0], np.int8)[observed]  # in place of 0, 1 and -1
+    return observed, {"convention": convention, "nan": int(missing.sum()), "soft": int(soft.sum())}
 
 
 def read_matrix(
@@ -363,9 +328,9 @@ def read_list(path: str | Path, num_classes: int) -> tuple[list[str], np.ndarray
 
 
 def _array(path: Path) -> np.ndarray:
-    content = io.BytesIO(table.content_of(path))
+    file = table.existing(path)
     try:
-        return np.load(content, allow_pickle=False)
+        return np.load(file, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise DataError(
             f"{path} is not a .npy array of numbers or text ({error}); an array of Python objects is a pickle, which "
@@ -386,12 +351,3 @@ def _first(values: np.ndarray, wrong: np.ndarray) -> str:
         return ""
     row, column = np.argwhere(wrong)[0]
     return f"row {row}, column {column} holds {values[row, column]:g}"
-
-
-def _check_convention(name: str) -> None:
-    if name not in CONVENTIONS:
-        raise DataError(f"unknown convention {name!r}; known are:{_conventions()}")
-
-
-def _conventions() -> str:
-    return "".join(f"\n  {name:8} {meaning}" for name, meaning in CONVENTIONS.items())

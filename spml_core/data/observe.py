@@ -19,7 +19,6 @@ FORM = (
     "'temperature' and 'num_pos' if needed"
 )
 NAMES = TypeAdapter(Annotated[list[Annotated[list[str], Field(min_length=1)]], Field(min_length=1)])
-INPUTS = ("size", "backbone", "cache_dir")  # options of `assemble`
 SALIENCE = "salience"  # the weights that a data set itself may have, `Part.salience`
 
 
@@ -101,8 +100,7 @@ def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
     """Return the classes and the truth of a data set; if it is stored in files, only the label files are read.
 
     Args:
-        name, options: as for `data.load`, without `fold` and `val_is_train`; those about inputs (`INPUTS`) have no
-            effect.
+        name, options: as for `data.read`; for a generated data set, as for `data.load`.
 
     Returns:
         The classes, and for each split a `Part` whose inputs are None.
@@ -113,7 +111,7 @@ def truth(name: str, /, **options) -> tuple[tuple[str, ...], dict[str, Part]]:
     if not data.has_files(name):
         found = data.load(name, **options)
         return found.classes, {k: replace(part, inputs=None) for k, part in found.parts.items()}
-    listing = data.read(name, **{option: value for option, value in options.items() if option not in INPUTS})
+    listing = data.read(name, **options)
     if listing.problems:
         raise DataError("\n".join(listing.problems))
     return tuple(listing.classes), {split: listing.part(split) for split in listing.members()}
@@ -144,8 +142,7 @@ def draw(
             for split, part in wanted.items()
         }
     if isinstance(observe, dict) and "num_pos" in observe:
-        weights = _weights(observe, parts["train"], classes)
-        return draw_together(lambda part: _draw_biased(observe, weights, part, classes, seed), wanted)
+        return draw_together(lambda part: _draw_biased(observe, part, parts["train"], classes, seed), wanted)
     return draw_together(lambda part: _draw(observe, part, seed, protocol), wanted)
 
 
@@ -165,8 +162,7 @@ def draw_together(draw: Callable[[Part], np.ndarray], parts: Mapping[str, Part])
         return None if first is None else np.concatenate([first, second])[order]
 
     ids = tuple(merged(np.array(train.ids, object), np.array(val.ids, object)))
-    known, salience = merged(train.known, val.known), merged(train.salience, val.salience)
-    whole = Part(None, merged(train.full, val.full), ids, known, salience=salience)
+    whole = Part(None, merged(train.full, val.full), ids, merged(train.known, val.known))
     observed = np.empty(whole.full.shape, np.int8)
     observed[order] = draw(whole)
     return {"train": observed[: len(train)], "val": observed[len(train) :]}
@@ -179,9 +175,9 @@ def _draw(observe, part: Part, seed: int, protocol: str) -> np.ndarray:
     return labels.drop(part.full, observe["drop"], protocol=protocol, **images)
 
 
-def _draw_biased(observe: dict, weights, part: Part, classes: Sequence[str], seed: int) -> np.ndarray:
+def _draw_biased(observe: dict, part: Part, train: Part, classes: Sequence[str], seed: int) -> np.ndarray:
     images = {"seed": seed, "ids": part.ids}
-    weights = np.broadcast_to(weights(part), part.full.shape)
+    weights = _weights(observe, part, train, classes)
     if "annotators" in observe:
         knows = _knowledge(observe["annotators"], classes)
         weights = weights * labels.annotators(part.full, knows, **images)
@@ -194,24 +190,24 @@ def _draw_biased(observe: dict, weights, part: Part, classes: Sequence[str], see
     return labels.wrong(observed, part.full, observe.get("wrong", 0), known=part.known, **images)
 
 
-def _weights(observe: dict, train: Part, classes: Sequence[str]) -> Callable[[Part], np.ndarray]:
-    """Return the weights of a part's labels as a function of the part: (C,), or (N, C)."""
+def _weights(observe: dict, part: Part, train: Part, classes: Sequence[str]) -> np.ndarray:
+    """Return the weights of a part's labels: (C,), or (N, C). Presets are counted on the training images."""
     weights = observe.get("weights")
     if "sha256" in observe:
-        return lambda part: scores.read(weights, part.ids, classes)
+        return scores.read(weights, part.ids, classes)
     if weights == SALIENCE:
-        if train.salience is None:
+        if part.salience is None:
             raise DataError(
                 "weights 'salience' needs a data set that knows how large each object is, such as digits: for others, "
                 "write a score for each label to a file, {'weights': 'scores.csv'} (spml_core.data.scores.write)"
             )
-        return lambda part: part.salience
+        return part.salience
     if isinstance(weights, str):
-        weights = labels.class_weights(train.full, weights)
+        return labels.class_weights(train.full, weights)
     weights = np.ones(len(classes)) if weights is None else np.array(weights)
     if len(weights) != len(classes):
         raise DataError(f"weights are {len(weights)} numbers, and the data set has {len(classes)} classes")
-    return lambda part: weights
+    return weights
 
 
 def _knowledge(groups: Sequence[Sequence[str]], classes: Sequence[str]) -> np.ndarray:

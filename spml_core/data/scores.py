@@ -31,7 +31,6 @@ def read(path: str | Path, ids: Sequence[str], classes: Sequence[str]) -> np.nda
             is negative or not finite.
     """
     path = locate(path)
-    table.content_of(path, FORM)  # raises if there is none
     frame = pd.concat(table.pieces(path, ["image"], FORM)).set_index("image")
     for kind, wanted, there in (("class", classes, frame.columns), ("image", ids, frame.index)):
         if twice := there[there.duplicated()].tolist():

@@ -1,7 +1,6 @@
 """Read annotation files in COCO's format: JSON with images, annotations and categories."""
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from spml_core import words
@@ -12,14 +11,15 @@ LISTS = ("images", "annotations", "categories")
 KEPT = {*LISTS, "id", "image_id", "category_id", "file_name", "name"}
 
 
-def read(file: Path, form: str) -> tuple[list[tuple[int, str]], dict[int, str], list[tuple[int, int]]]:
-    """Return the images (id, file name), the categories (id -> name) and the annotations (image id, category id).
+def read(file: Path, form: str) -> tuple[list[tuple[int, str, set[str]]], list[str]]:
+    """Return id, file name and category names of each image, and the names of all categories; a crowd is an object.
 
     Args:
         form: a sentence for the error that says how the file should look.
 
     Raises:
-        DataError: not such a file (names the keys seen), or an image id that occurs twice.
+        DataError: not such a file (names the keys seen), an image id that occurs twice, or annotations of images or
+            categories that are not listed.
     """
 
     def lean(record: dict) -> dict:  # outlines and captions would take gigabytes
@@ -40,27 +40,12 @@ def read(file: Path, form: str) -> tuple[list[tuple[int, str]], dict[int, str], 
         raise DataError(f"{file} is not a COCO instances file ({reason}).{seen} {form}") from None
     if (different := len({image for image, _ in images})) < len(images):
         raise DataError(f"{file} lists {len(images)} images, but only {different} different ids")
-    return images, categories, objects
-
-
-def labels(
-    file: Path,
-    images: Sequence[tuple[int, str]],
-    categories: Mapping[int, str],
-    objects: Sequence[tuple[int, int]],
-) -> dict[int, set[str]]:
-    """Return the category names of each image, by image id; a crowd counts as an object.
-
-    Raises:
-        DataError: annotations of images or categories that are not listed.
-    """
     present = {image: set() for image, _ in images}
-    lost = [pair for pair in objects if pair[0] not in present or pair[1] not in categories]
-    if lost:
+    if lost := [pair for pair in objects if pair[0] not in present or pair[1] not in categories]:
         shown = table.bullets([f"image {image}, category {category}" for image, category in lost])
         raise DataError(
             f"{file}: {words.count(len(lost), 'annotation')} of images or categories that it does not list:{shown}"
         )
     for image, category in objects:
         present[image].add(categories[category])
-    return present
+    return [(image, name, present[image]) for image, name in images], [*categories.values()]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -74,33 +72,19 @@ class Files:
         return len(self.paths)
 
     def __getitem__(self, rows: slice | Sequence[int] | torch.Tensor) -> Files:
-        return Files(self.paths[rows], self.size)
+        # numpy takes a tensor of one number for a number, not for an array.
+        return Files(self.paths[rows if isinstance(rows, slice) else np.asarray(rows)], self.size)
 
     def index_select(self, _dim: int, rows: torch.Tensor) -> torch.Tensor:
-        """Decode these rows, on all cores: Pillow decodes without the interpreter's lock.
-
-        Raises:
-            DataError: the first file that cannot be decoded, with its path and row. It is never replaced.
-        """
-        pixels = torch.empty(len(rows), *self.shape[1:], dtype=torch.uint8)
-        out = pixels.numpy()
-
-        def decode_into(place: int, row: int) -> None:
-            try:
-                out[place] = decode(self.paths[row], self.size)
-            except Exception as error:  # every decoder has error types of its own
-                raise DataError(
-                    f"image {row} cannot be read: {self.paths[row]}: {error or type(error).__name__}\n{REMEDY}"
-                ) from error
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for _ in pool.map(decode_into, range(len(rows)), rows.tolist()):
-                pass
-        return pixels
+        """Decode these rows, see `read`."""
+        return read(self[rows].paths, self.size, title=None)
 
 
-def read(paths: Sequence[str | Path], size: int) -> torch.Tensor:
-    """Decode images into one tensor of 3 * size**2 bytes per image, with a progress bar.
+def read(paths: Sequence[str | Path], size: int, title: str | None = "decode images") -> torch.Tensor:
+    """Decode images into one tensor of 3 * size**2 bytes per image.
+
+    Args:
+        title: of the progress bar; None = no bar.
 
     Returns:
         (N, 3, size, size) uint8, in the order of `paths`.
@@ -114,7 +98,7 @@ def read(paths: Sequence[str | Path], size: int) -> torch.Tensor:
     def decode_into(n: int) -> None:
         out[n] = decode(paths[n], size)
 
-    _attempt(decode_into, paths, "decode images")
+    _attempt(decode_into, paths, title)
     return pixels
 
 
@@ -157,14 +141,14 @@ def small(image: Image.Image) -> Image.Image:
     return rgb(image)
 
 
-def _attempt(task: Callable[[int], None], paths: Sequence[str | Path], description: str) -> None:
+def _attempt(task: Callable[[int], None], paths: Sequence[str | Path], title: str | None) -> None:
     def run(n: int) -> str | None:
         try:
             task(n)
         except Exception as error:  # decoders raise OSError, SyntaxError, zlib.error, ...: each is reported
             return f"{paths[n]}: {error or type(error).__name__}"
 
-    bar = {"desc": description, "unit": " images", "leave": False, "disable": None}
+    bar = {"desc": title, "unit": " images", "leave": False, "disable": True if title is None else None}
     # Pillow decodes without the interpreter lock.
     if bad := [line for line in thread_map(run, range(len(paths)), **bar) if line]:
         counted = words.some(len(bad), len(paths), "image", "cannot", "cannot")

@@ -123,16 +123,26 @@ def _table(file: Path, folder: str, form: str, image_columns: Collection[str]) -
 
 
 def _json_lines(file: Path, folder: str, form: str) -> LabelFile:
-    lines = table.json_lines(file, form)
-    header = [*dict.fromkeys(name for _, record in lines for name in record)]
-    records = [(n, {name: _cell(record.get(name)) for name in header}) for n, record in lines]
+    lines = [(n, line) for n, line in enumerate(table.text(file, form).split("\n"), 1) if line.strip()]
+    rows, faults = [], []
+    for n, line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            row = error
+        if isinstance(row, dict):
+            rows.append((n, row))
+        else:
+            faults.append((n, f"is not a JSON object: {row}"))
+    table.refuse(file, faults, len(lines))
+    header = [*dict.fromkeys(name for _, row in rows for name in row)]
+    records = [(n, {name: _cell(row.get(name)) for name in header}) for n, row in rows]
     return LabelFile(file, folder, header, records, len(records))
 
 
 def _coco(file: Path, folder: str, form: str) -> LabelFile:
-    content = coco.read(file, form)
-    found = coco.labels(file, *content)
-    rows = [(n, {"file_name": name, "labels": sorted(found[n], key=str)}) for n, name in content[0]]
+    images, _ = coco.read(file, form)
+    rows = [(n, {"file_name": name, "labels": sorted(labels, key=str)}) for n, name, labels in images]
     return LabelFile(file, folder, ["file_name", "labels"], rows, len(rows), place="image")
 
 

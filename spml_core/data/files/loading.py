@@ -13,6 +13,7 @@ from torch import Tensor
 
 from spml_core.data.files import decoding
 
+IN_MEMORY = 2**31  # maximum bytes of inputs that are held in memory; more are read batch by batch
 RESIDENT = 2**28  # maximum bytes of inputs that are copied to a GPU as a whole, for one pass over them
 LARGE = 2**22  # batches of at least this many bytes are gathered by a thread while the previous one is used
 # Bytes of small batches gathered at once. With fewer, the Python between them costs more than the copies. With more,
@@ -60,7 +61,7 @@ def batches(
         beside: tensors of N rows that lie on `device` already, such as labels.
 
     Raises:
-        DataError: a file that cannot be decoded, with its path and row.
+        DataError: files that cannot be decoded, by path.
     """
     device = torch.device(device)
 

@@ -26,11 +26,10 @@ def pictures(ids: Sequence[str], name: str, longest: int = 160, **options) -> li
         parts = data.load(name, **options).parts.values()
         inputs = {image: x for part in parts for image, x in zip(part.ids, part.inputs, strict=True)}
         return [np.squeeze(inputs[image].numpy().transpose(1, 2, 0)) for image in ids]
-    listing = data.read(name, **data.label_options(name, options))
+    listing = data.read(name, **options)
     paths = dict(zip(listing.ids, listing.paths, strict=True))
     found = []
-    hidden = True if len(ids) < 200 else None  # None: shown in a terminal
-    for image in tqdm(ids, "pictures", leave=False, disable=hidden):
+    for image in tqdm(ids, "pictures", leave=False, disable=None, delay=1):  # shown if it takes longer
         if image not in paths:
             raise DataError(
                 f"image {image!r} is no longer in the label files of {name!r}: load the data again"

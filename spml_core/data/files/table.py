@@ -6,9 +6,8 @@ Rows are read by `csv`, since pandas reports neither the line of a row nor a row
 import csv
 import gzip
 import io
-import json
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,7 @@ def text(file: Path, form: str = "") -> str:
     Raises:
         DataError: no such file, or not UTF-8 text.
     """
-    content = content_of(file, form)
+    content = existing(file, form).read_bytes()
     try:
         return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError) as error:
@@ -40,11 +39,11 @@ def text(file: Path, form: str = "") -> str:
         raise DataError(f"{file} cannot be read as UTF-8 text ({error}). {hint} {form}".rstrip()) from None
 
 
-def content_of(file: Path, form: str = "") -> bytes:
-    """Return the bytes of a file, or raise `DataError` if there is no such file."""
+def existing(file: Path, form: str = "") -> Path:
+    """Return the file, or raise `DataError` if there is none."""
     if not file.is_file():
         raise DataError(f"there is no file {file}. {form}".rstrip())
-    return file.read_bytes()
+    return file
 
 
 def rows(file: Path, form: str, columns: Collection[str] = ()) -> list[tuple[int, list[str]]]:
@@ -71,35 +70,14 @@ def rows(file: Path, form: str, columns: Collection[str] = ()) -> list[tuple[int
         ) from None
 
 
-def json_lines(file: Path, form: str) -> list[tuple[int, dict]]:
-    """Return (line, record) of each line of a JSON Lines file that is not blank.
-
-    Raises:
-        DataError: no such file, not UTF-8 text, or lines that are not JSON objects.
-    """
-    lines = [(n, line) for n, line in enumerate(text(file, form).split("\n"), 1) if line.strip()]
-    records, faults = [], []
-    for n, line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            record = error
-        if isinstance(record, dict):
-            records.append((n, record))
-        else:
-            faults.append((n, f"is not a JSON object: {record}"))
-    refuse(file, faults, len(lines))
-    return records
-
-
 def pieces(file: Path, columns: Collection[str], form: str) -> Iterator[pd.DataFrame]:
     """Yield a table with a header as frames of text, `PIECE` rows at a time; pandas is fast, but names no line.
 
     Raises:
-        DataError: not a table, or one without these columns.
+        DataError: no such file, not a table, or one without these columns.
     """
     try:
-        frames = pd.read_csv(file, chunksize=PIECE, dtype=str, keep_default_na=False)
+        frames = pd.read_csv(existing(file, form), chunksize=PIECE, dtype=str, keep_default_na=False)
         for frame in tqdm(frames, file.name, unit=" M rows", leave=False, disable=None):
             if missing := [name for name in columns if name not in frame]:
                 raise DataError(f"{file} has no column {' and '.join(missing)}. {form}")
@@ -141,17 +119,12 @@ def normal(name: str) -> str:
 
 def indicator(labels: Iterable[Collection], classes: Collection) -> np.ndarray:
     """Return (N, C) int8: 1 where a class is among an image's labels. No wider dense matrix is made."""
-    return _binarizer(classes).fit_transform(labels).astype(np.int8).toarray()
-
-
-def names(chosen: np.ndarray, classes: Collection) -> list[tuple]:
-    """Return the classes of each row of (N, C) bool."""
-    from scipy.sparse import csr_array
-
-    return _binarizer(classes).fit([]).inverse_transform(csr_array(chosen))
-
-
-def _binarizer(classes: Collection):
     from sklearn.preprocessing import MultiLabelBinarizer
 
-    return MultiLabelBinarizer(classes=list(classes), sparse_output=True)
+    binarizer = MultiLabelBinarizer(classes=list(classes), sparse_output=True)
+    return binarizer.fit_transform(labels).astype(np.int8).toarray()
+
+
+def names(chosen: np.ndarray, classes: Sequence[str]) -> list[str]:
+    """Return the classes where one row, (C,), is not 0."""
+    return [classes[c] for c in np.flatnonzero(chosen)]

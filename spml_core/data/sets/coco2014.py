@@ -1,6 +1,5 @@
 """`coco2014`: MS-COCO 2014 as 80-class multi-label data (Lin et al., ECCV 2014)."""
 
-import itertools
 from pathlib import Path
 from typing import Literal
 
@@ -52,18 +51,14 @@ def read(
     root = find(root, EXPECTED)
     files = {f: root / "annotations" / f"instances_{f}2014.json" for f in PHASES}
     require_files(root, list(files.values()), EXPECTED)
-    paths, ids, splits, tables, counts, dropped = [], [], [], [], {}, []
+    paths, ids, splits, tables, counts = [], [], [], [], {}
     for phase, split in tqdm(PHASES.items(), "read annotations", unit=" files", leave=False, disable=None):
         names, full = _matrix(files[phase])
-        annotated = full.any(1)
-        counts[split] = f"{len(names)} images, {annotated.sum()} annotated"
-        kept = annotated | (unlabeled != "drop")
-        places = [root / f"{phase}2014" / name for _, name in names]
-        paths += itertools.compress(places, kept)
-        dropped += itertools.compress(places, ~kept)
-        ids += itertools.compress((str(image) for image, _ in names), kept)
-        splits += [split] * int(kept.sum())
-        tables.append(full[kept])
+        counts[split] = f"{len(names)} images, {full.any(1).sum()} annotated"
+        paths += [root / f"{phase}2014" / name for _, name in names]
+        ids += [str(image) for image, _ in names]
+        splits += [split] * len(names)
+        tables.append(full)
 
     listing = Listing(
         name="coco2014",
@@ -72,17 +67,20 @@ def read(
         ids=ids,
         splits=splits,
         full=np.concatenate(tables),
-        notes={"annotations": counts, "unannotated_dropped": len(dropped)},
-        extra=find_extra([root / "train2014", root / "val2014"], [*paths, *dropped]),
+        notes={"annotations": counts},
+        extra=find_extra([root / "train2014", root / "val2014"], paths),
     )
+    if unlabeled == "drop":  # before the division
+        listing = listing.select(np.flatnonzero(listing.full.any(1)))
+    listing.notes["unannotated_dropped"] = len(ids) - len(listing)
     published = ANNOTATED if unlabeled == "drop" else SIZES
     return finish(listing, divide=True, unlabeled=unlabeled, allow_missing=allow_missing, published=published)
 
 
 def _matrix(file: Path) -> tuple[list[tuple[int, str]], np.ndarray]:
     """Return (image id, file name) of every image in the file, sorted by id as text, and the (N, 80) int8 labels."""
-    images, categories, objects = coco.read(file, EXPECTED)
-    check_classes(file, len(categories), len(CLASSES), "COCO", set(categories.values()) ^ set(CLASSES))
-    present = coco.labels(file, images, categories, objects)
+    images, categories = coco.read(file, EXPECTED)
+    check_classes(file, len(categories), len(CLASSES), "COCO", set(categories) ^ set(CLASSES))
     images.sort(key=lambda image: str(image[0]))
-    return images, table.indicator((present[image] for image, _ in images), CLASSES)
+    full = table.indicator((labels for *_, labels in images), CLASSES)
+    return [(image, name) for image, name, _ in images], full

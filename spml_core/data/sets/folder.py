@@ -81,10 +81,6 @@ def read(
             label are a problem that `assemble` raises.
     """
     root = find(root, FORM)
-    if fractions is not None and (
-        len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6
-    ):
-        raise OptionError(f"fractions={fractions}: expected (train, val, test), each >= 0, summing to 1")
     named = _read_classes(root / "classes.txt")
     files = _label_files(root, file, images)
     sources = [label_files.read(*each, image_column, label_column, named) for each in files]
@@ -285,6 +281,8 @@ def _split_in(path: str) -> str:
 
 def _divide(rows: list[Row], fractions: Sequence[float]) -> str:
     """Divide all images at random and return a description of the division."""
+    if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise OptionError(f"fractions={fractions}: expected (train, val, test), each >= 0, summing to 1")
     order = np.random.RandomState(SPLIT_SEED).permutation(len(rows))  # same in every numpy
     num_val, num_test = (int(len(rows) * fraction + 1e-9) for fraction in fractions[1:])
     for place, n in enumerate(order):
