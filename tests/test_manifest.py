@@ -123,23 +123,27 @@ def test_rows_are_found_by_image_and_split(tmp_path):
 
 # Conventions: -1, 0 and soft values mean different things in different repositories.
 
-# What our 0, 1 and -1 are in each.
-WRITTEN = {"spml": [0, 1, -1], "partial": [-1, 1, 0]}
-
 
 @quick
 @given(
     observed=hnp.arrays(
         np.int8, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.integers(-1, 1)
     ),
-    convention=st.sampled_from(list(WRITTEN)),
+    convention=st.sampled_from(list(manifest.CONVENTIONS)),
 )
-def test_each_convention_is_read_as_ours(observed, convention):
-    for dtype in (np.int8, np.float32, np.float64):
-        published = np.array(WRITTEN[convention], dtype)[observed]
-        found, notes = manifest.from_convention(published, convention)
-        np.testing.assert_array_equal(found, observed)
-        assert found.dtype == np.int8 and notes == {"convention": convention, "nan": 0, "soft": 0}
+def test_each_convention_gives_back_what_it_was_given(observed, convention):
+    found, notes = manifest.from_convention(manifest.to_convention(observed, convention), convention)
+    np.testing.assert_array_equal(found, observed)
+    assert found.dtype == np.int8 and notes == {"convention": convention, "nan": 0, "soft": 0}
+
+
+def test_what_each_convention_writes():
+    row = [[POS, UNK, NEG]]
+    assert manifest.to_convention(row, "spml").tolist() == [[1, 0, -1]]
+    assert manifest.to_convention(row, "partial").tolist() == [[1, -1, 0]]
+    em = manifest.to_convention(row, "em")
+    assert em[0, :2].tolist() == [1, 0] and -1e-5 < em[0, 2] < 0  # a soft pseudo-label of nearly 0, never -1
+    assert manifest.from_convention(em.astype(np.float64), "em")[0].tolist() == row
 
 
 def test_minus_one_needs_a_convention():
@@ -181,6 +185,8 @@ BAD_VALUES = [
 def test_bad_values(values, convention, match):
     with pytest.raises(DataError, match=match):
         manifest.from_convention(values, convention)
+    with pytest.raises(DataError, match="unknown convention 'x'"):
+        manifest.to_convention([[1, 0]], "x")
 
 
 def test_a_published_matrix_is_read_and_its_hash_noted(tmp_path, golden):

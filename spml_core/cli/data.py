@@ -58,7 +58,7 @@ def check(name, root, data, runs_dir):
     from spml_core.data import read
     from spml_core.data.audit import audit
 
-    report = audit(read(name, **text.label_options(data, root)))
+    report = audit(read(name, **text.options(data, root)))
     file = locate(runs_dir) / "audit" / f"{report['name']}.json"
     write_whole(file, json.dumps(report, indent=1) + "\n")
     click.echo(f"{_screen(report)}\n{file}")
@@ -95,7 +95,7 @@ def prepare(name, root, data, runs_dir, size):
 
     if "size" in data:
         raise click.UsageError(f"this command has its own option for the size: --size {data['size']}")
-    listing = read(name, **text.label_options(data, root))
+    listing = read(name, **text.options(data, root))
     size = size or listing.size
     problems, _ = listing.file_problems()
     if problems:  # known at once, before anything is decoded

@@ -56,7 +56,7 @@ def labels(
 
     file = output and text.new_csv(output, force)
     scheme = schemes.check(text.value(observe) if drop is None else {"drop": drop})
-    classes, parts = schemes.truth(name, **text.label_options(data, root))
+    classes, parts = schemes.truth(name, **text.options(data, root))
     observed, notes = schemes.draw(scheme, parts, classes, seed, protocol), {}
     if source:
         found, notes = _imported(source, convention, images, nan, classes, parts)

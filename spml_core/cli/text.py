@@ -82,10 +82,9 @@ jobs = click.option(
 )
 
 
-def label_options(data: dict, root: str | None) -> dict:
-    """Return the options of `spml train` that concern the label files, for reading these alone."""
-    options = {name: value for name, value in data.items() if name != "size"}
-    return options if root is None else options | {"root": root}
+def options(data: dict, root: str | None) -> dict:
+    """Return the options of a data set, with its folder among them."""
+    return data if root is None else data | {"root": root}
 
 
 def refuse_head(name: str) -> None:

@@ -25,6 +25,15 @@ CONVENTIONS = {
     "em": "1 positive, 0 unobserved, a negative number is minus a soft pseudo-label (EM+APL, ECCV 2022)",
     "partial": "1 positive, -1 unobserved, 0 verified negative (partial-label code)",
 }
+# EM+APL has no value for a verified negative: -1 would be a certain positive, and 0 is unobserved. This is the soft
+# pseudo-label of a label that is almost certainly absent.
+EM_NEGATIVE = -1e-6
+# What our 0, 1 and -1 are in another convention. "partial" swaps 0 and -1, so it is its own inverse.
+WRITTEN = {
+    "spml": np.array([0, 1, -1], np.int8),
+    "em": np.array([0, 1, EM_NEGATIVE], np.float32),
+    "partial": np.array([-1, 1, 0], np.int8),
+}
 
 
 @dataclass(frozen=True)
@@ -234,7 +243,7 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
 
     Returns:
         (N, C) int8, and counts: "nan", and "soft": EM's pseudo-labels, which belong to a method and not to the data,
-        so they are unobserved here.
+        so they are unobserved here (a soft label up to 1e-6 is a verified negative).
 
     Raises:
         DataError: the convention is unknown, or needed and not given; NaN, or a value outside the convention (names
@@ -263,12 +272,28 @@ def from_convention(values, convention: str | None = None, *, nan: str = "error"
             )
         convention = "spml"
     words.check_name("convention", convention, CONVENTIONS, DataError)
-    soft = (values < 0) & (values >= -1) & (convention == "em")
-    third = "soft pseudo-labels in [-1, 0)" if convention == "em" else "-1"
-    observed = _checked(np.where(soft, 0, values), f"{convention!r} allows 1, 0 and {third}")
-    if convention == "partial":
-        observed = np.array([-1, 1, 0], np.int8)[observed]  # in place of 0, 1 and -1
-    return observed, {"convention": convention, "nan": int(missing.sum()), "soft": int(soft.sum())}
+    soft = 0
+    if convention == "em":
+        wrong = ~((values == 0) | (values == 1) | ((values < 0) & (values >= -1)))
+        if cell := _first(values, wrong):
+            raise DataError(f"'em' allows 1, 0 and soft pseudo-labels in [-1, 0); {cell}")
+        negative = (values < 0) & (values >= EM_NEGATIVE * (1 + 1e-6))  # float32 rounds
+        soft = int(((values < 0) & ~negative).sum())
+        observed = (values == 1).astype(np.int8) - negative
+    else:
+        observed = WRITTEN[convention][_checked(values, f"{convention!r} allows 1, 0 and -1")]
+    return observed, {"convention": convention, "nan": int(missing.sum()), "soft": soft}
+
+
+def to_convention(observed, convention: str) -> np.ndarray:
+    """Convert (N, C) labels in {1, 0, -1} to another convention: float32 for "em", else int8. Inverts
+    `from_convention`.
+
+    Raises:
+        DataError: unknown convention.
+    """
+    words.check_name("convention", convention, CONVENTIONS, DataError)
+    return WRITTEN[convention][_checked(observed)]
 
 
 def read_matrix(
