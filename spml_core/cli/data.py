@@ -27,7 +27,7 @@ TREATMENT = {  # what `decoding.decode` does; other colour modes are converted t
 def data():
     """Check a data set, decode its images once, draw or import observed labels, suggest missing ones.
 
-    Relative paths start at the project folder, or at the working directory if spml is installed outside it.
+    Relative paths start at the project folder, or at the working directory if that is not inside the project.
     """
 
 

@@ -18,9 +18,12 @@ from spml_core.words import count
 @click.option("--protocol", type=click.Choice(["per_image", "cole2021"]), default="per_image", show_default=True,
               help="Protocol of the label draw; cole2021 with --seed 1200 gives the published draws.")  # fmt: skip
 @click.option("source", "--import", type=click.Path(),
-              help="Read labels drawn by others: a manifest or, for the training images, an .npy matrix or a list of "
-              "id,indices.")  # fmt: skip
-@click.option("--convention", help="Meaning of -1 in an .npy file: spml, em or partial.")
+              help="Read labels drawn by others: a manifest, or for the training images alone an .npy matrix or "
+              "Hill/SPLC's list (lines of an image id and the indices of its classes).")  # fmt: skip
+@click.option(
+    "--convention",
+    help="Meaning of -1 in an .npy file: spml (verified negative), em (soft pseudo-label) or partial (unobserved).",
+)
 @click.option(
     "--images", type=click.Path(), help="The .npy vector with the image names of an imported matrix."
 )

@@ -25,7 +25,7 @@ THUMBNAIL = 128  # pixels, longest side
 @text.jobs
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists, with the answers in it.")
 def suggest(run, root, folds, missing, doubtful, output, runs_dir, jobs, force):
-    """Suggest labels of the training images of RUN that are probably missing, and labels that are probably wrong.
+    """Suggest missing labels that are probably positive, and observed labels that are probably wrong.
 
     \b
     spml data suggest digits-gr-s0
@@ -33,13 +33,13 @@ def suggest(run, root, folds, missing, doubtful, output, runs_dir, jobs, force):
     spml data labels folder --root my_photos --import runs/folder-wan-s0-0a1b2c3d4e5f/labels.csv \\
          --merge suggestions.csv --output more.csv
 
-    RUN is the folder of a run, or its name or the beginning of it. Its settings and labels are used for one training
-    per fold, each without the images of that fold. These are ordinary runs: they are kept, and an interrupted one
-    resumes if you run the same command again.
+    The suggestions are for the training images of RUN, which is the folder of a run, or its name or the beginning of
+    it. Its settings and labels are used for one training per fold, each without the images of that fold. These are
+    ordinary runs: they are kept, and an interrupted one resumes if you run the same command again.
 
-    Writes a CSV file, the unobserved labels with the highest probability first, then the observed labels that the
-    prediction contradicts most; and beside it an HTML page with thumbnails, in which the suggestions can be answered.
-    Fill the column present, in the page or in the file: 1 if the class is in the image, 0 if it is not. Prints the
+    Writes a CSV file, and beside it an HTML page with thumbnails. Both list the missing labels with the highest
+    probability, then the observed labels that the prediction contradicts most. Fill the column present, in the page or
+    in the file: 1 if the class is in the image, 0 if it is not. Prints the
     command that adds the answers to the observed labels.
 
     Exit code: 0; 1 for invalid images or labels, or if training failed; 2 for wrong usage; 130 if interrupted.

@@ -33,7 +33,7 @@ def predict(run, images, output, top, labels, threshold, jobs, runs_dir, force):
 
     RUN is the folder of a run, or its name or the beginning of it. IMAGES are image files, folders (all images below
     them), or .txt files with one path per line. Relative paths start at the project folder, or at the working directory
-    if spml is installed outside it. Images are decoded as in training.
+    if that is not inside the project. Images are decoded as in training.
 
     The columns are image and the probability of each class. With --top, they are image, label_1, probability_1, and so
     on; with --labels, image and labels, joined by ";". If interrupted, run the same command again to resume. Files that
@@ -70,7 +70,7 @@ def predict(run, images, output, top, labels, threshold, jobs, runs_dir, force):
 @click.option(
     "--format",
     type=click.Choice(["onnx", "torch"]),
-    help="onnx, for ONNX Runtime and others; torch, for torch.export.load. Default: as OUTPUT ends, or onnx.",
+    help="onnx, for ONNX Runtime and others; torch, for torch.export.load. Default: by OUTPUT's ending, else onnx.",
 )
 @click.option(
     "--output",

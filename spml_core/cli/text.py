@@ -73,8 +73,8 @@ drop = click.option(
     "--drop",
     type=click.FloatRange(0, 1),
     metavar="RATIO",
-    help="Share of an image's positives to drop, 0 to 1: of n, floor(n (1 - RATIO)) + 1 are kept, at most n. Of 5 "
-    "positives, 0 leaves 5, 0.5 leaves 3, 0.8 leaves 2, 1 leaves 1. Hill/SPLC published 0.5, 0.8 and 1.",
+    help="Share of an image's positives to drop, 0 to 1. At least one is kept: of n, min(n, floor(n (1 - RATIO)) + 1) "
+    "remain. Of 5 positives, 0 leaves 5, 0.5 leaves 3, 0.8 leaves 2, 1 leaves 1. Hill/SPLC uses 0.5, 0.8 and 1.",
 )
 runs_dir = click.option("--runs-dir", default="runs", show_default=True, help="Folder of the runs.")
 jobs = click.option(
