@@ -81,6 +81,16 @@ def test_another_processor_decides_or_leaves_open_but_does_not_turn_a_verdict_ro
             assert verdicts.count("undecided") > 180
 
 
+def test_an_interval_of_what_is_not_defined():
+    assert str(Interval.of_mean([0.5, float("nan")])) == "undefined"
+    claim = Claim.differences("rises", {"Spearman": [0.9, float("nan"), 0.9]}, above=0.8)
+    assert claim.verdict == "undecided" and "undefined" in claim.evidence
+
+
+def test_there_is_no_minus_zero():
+    assert str(Interval(-0.3, -19, 18)) == "+0 [-19, 18]"
+
+
 def test_evidence_of_many_differences_is_the_lowest():
     many = {f"d{n}": [n + 1.0, n + 1.1, n + 0.9] for n in range(6)}
     assert Claim.differences("all", many).evidence.startswith("lowest 3 of 6: d0 +1.0")

@@ -1,7 +1,9 @@
 """What `spml train` prints of data and results."""
 
+import re
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -61,6 +63,28 @@ def test_undefined_classes_of_both_splits_are_said(train):
         "test: 2 of 4 classes have no AP (no positive, or no label that is known to be absent): c, d."
         in output
     )
+
+
+def test_methods_are_compared_with_the_first(train):
+    rows = [f"{n:02d}.png,{('train', 'val', 'test')[n % 3]},{'ab'[n // 3 % 2]}" for n in range(30)]
+    output = train(rows, "--method", "gr", "--method", "em", "--seed", "0", "--seed", "1")
+    head, first, second = (line for line in output.splitlines() if line.startswith(("method", "gr", "em")))
+    assert head.endswith("minus gr") and len(first) < len(second)
+    assert re.search(r"  [-+][\d.]+ \[-?[\d.]+, [\d.]+\]$", second)
+    assert "Differences of test mAP are paired by seed" in output
+
+
+def test_training_images_with_one_label_may_have_more(train):
+    rows = [f"{n:02d}.png,{('train', 'val', 'test')[n % 3]},{'ab'[n // 3 % 2]}" for n in range(30)]
+    with pytest.warns(UserWarning) as told:
+        train([row + ";b" * (",train" not in row and n % 2 == 0) for n, row in enumerate(rows)])
+    assert any(
+        "each training image has one label, but val and test images may have several" in str(w.message)
+        for w in told
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        train(rows)
 
 
 def test_what_was_read_is_said(train):

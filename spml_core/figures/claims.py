@@ -39,10 +39,10 @@ class Interval(NamedTuple):
     def of_mean(cls, values: Sequence[float]) -> "Interval":
         """Return the mean of a few values, one per seed, with Student's interval: ± 2.48 sd for three of them.
 
-        The interval of a single value is unbounded.
+        The interval of a single value is unbounded, and so is that of values of which one is NaN.
         """
         mean = statistics.fmean(values)
-        if len(values) < 2:
+        if len(values) < 2 or math.isnan(mean):
             return cls(mean, -math.inf, math.inf)
         quantile = stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)
         half = float(quantile) * statistics.stdev(values) / math.sqrt(len(values))
@@ -52,11 +52,12 @@ class Interval(NamedTuple):
         """Return e.g. "+3.1 [1.2, 5.0]", with digits as the width justifies, and enough to tell each end from 0."""
         width = self.high - self.low
         if not math.isfinite(width):
-            return f"{self.value:+.3g}"
+            return "undefined" if math.isnan(self.value) else f"{self.value:+.3g}"
         digits = 1 if width == 0 else min(max(1 - math.floor(math.log10(width)), 0), 6)
         while digits < 6 and any(end != 0 == round(end, digits) for end in (self.low, self.high)):
             digits += 1
-        return f"{self.value:+.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+        value, low, high = (round(each, digits) + 0.0 for each in self)  # + 0.0: no -0
+        return f"{value:+.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 @dataclass(frozen=True)

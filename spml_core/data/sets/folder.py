@@ -141,6 +141,7 @@ def read(
     divide = fractions is None and "val" not in listing.splits
     listing = finish(listing, divide=divide, unlabeled=unlabeled, allow_missing=allow_missing, cause=cause)
     _note_untrained(listing)
+    _note_single(listing)
     if not allow_missing:
         del listing.options["allow_missing"]  # the fingerprint of a folder names it only where it is set
     return listing
@@ -327,6 +328,18 @@ def _note_untrained(listing: Listing) -> None:
         listing.odd.append(
             f"{words.count(len(lost), 'class')} without a positive in train, which is thus not learnt, though its AP "
             f"counts in the mAP: {where}"
+        )
+
+
+def _note_single(listing: Listing) -> None:
+    """Note training images with one label each, where val and test have more: their other labels may be unknown."""
+    number = {split: listing.full[rows].sum(1) for split, rows in listing.members().items()}
+    train, rest = number.pop("train", np.zeros(1)), np.concatenate([*number.values(), np.ones(1)])
+    if listing.known is None and (train == 1).all() and rest.mean() > 1:
+        listing.odd.append(
+            f"each training image has one label, but {' and '.join(number)} images may have several. Classes that "
+            "labels does not name count as absent: if they are unknown in the training images, write * in their column "
+            "unknown"
         )
 
 
