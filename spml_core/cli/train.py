@@ -87,12 +87,12 @@ def train(
     base = _merged(layers)
     own = {base.pop("method", "gr"): base.pop("params", {})}  # of the preset
     given |= {name: values for name, values in {"method": method, "seed": seed}.items() if values}
-    methods = method or tuple(own)
+    methods = tuple(dict.fromkeys(method)) or tuple(own)
     chosen = _params(methods, params)
     experiments = [
         Experiment(method=name, seed=number, params=own.get(name, {}) | chosen[name], **base)
         for name in methods
-        for number in seed or (0,)
+        for number in dict.fromkeys(seed) or (0,)
     ]
     if explain:
         for experiment in experiments:
@@ -230,24 +230,23 @@ def _data(run) -> str:
 
 def _results(methods, runs) -> str:
     """Return one row per method: mAP at the best epoch, mean and standard deviation over the seeds."""
-    from spml_core.figures import Interval
+    from spml_core import studies
 
     first, seeds = runs[0].summary, len(runs) // len(methods)
     splits = [split for split in ("val", "test") if split in first["data"]["sizes"]]
-    compared = len(methods) > 1 < seeds
     rows = [("method", *(f"{split} mAP" for split in splits), "seeds", "best epochs")]
-    rows[0] += (f"minus {methods[0]}",) if compared else ()
-    scored = [run.summary[f"{splits[-1]}_map"] for run in runs]
-    for n, method in enumerate(methods):
-        own = runs[n * seeds : (n + 1) * seeds]
+    found = {method: runs[n * seeds : (n + 1) * seeds] for n, method in enumerate(methods)}
+    for method, own in found.items():
         epochs = ",".join(str(run.summary["best_epoch"]) for run in own)
         rows.append((method, *(text.mean_map(own, split) for split in splits), str(seeds), epochs))
-        if compared and n and None not in scored:
-            pairs = zip(scored[n * seeds : (n + 1) * seeds], scored[:seeds], strict=True)
-            rows[-1] += (str(Interval.of_mean([score - base for score, base in pairs])),)
     by = "mAP" if first.get("select", "map") == "map" else f"{first['select']}"
     lines = ["Mean ± standard deviation over the seeds."] if seeds > 1 else []
-    lines += [f"Differences of {splits[-1]} mAP are paired by seed, with 95 % intervals."] if compared else []
+    if len(methods) > 1 and seeds > 1:
+        gains = studies.gains(studies.scores(found), dict.fromkeys(methods[1:], methods[0]))
+        rows = [(*row, gain) for row, gain in zip(rows, (f"minus {methods[0]}", *gains), strict=True)]
+        lines.append(
+            f"Differences of {studies.scored_split(runs[0])} mAP are paired by seed, with 95 % intervals."
+        )
     lines += [f"AP: {first['definition']}. Epoch chosen by {by} on {first['val_labels']} validation labels."]
     for split in splits:
         undefined = set().union(*(run.summary[f"{split}_undefined_classes"] or () for run in runs))

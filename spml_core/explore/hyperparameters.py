@@ -60,9 +60,8 @@ def _widgets(control: Slider | Options, paired: bool) -> list[widgets.Widget]:
         return [slider(words + end, low, low, high, step) for end in ends]
     if control.options:
         return [choice(control.words, control.options)]
-    return [
-        widgets.Text(description=control.words, continuous_update=False, **WIDE)
-    ]  # read when it loses focus
+    # A text field is read when it loses focus.
+    return [widgets.Text(description=control.words, continuous_update=False, **WIDE)]
 
 
 def _show(widget: widgets.Widget, value) -> None:

@@ -39,7 +39,7 @@ class Interval(NamedTuple):
     def of_mean(cls, values: Sequence[float]) -> "Interval":
         """Return the mean of a few values, one per seed, with Student's interval: ± 2.48 sd for three of them.
 
-        The interval of a single value is unbounded, and so is that of values of which one is NaN.
+        The interval is unbounded for a single value, and if a value is NaN.
         """
         mean = statistics.fmean(values)
         if len(values) < 2 or math.isnan(mean):

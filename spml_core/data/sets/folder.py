@@ -337,9 +337,9 @@ def _note_single(listing: Listing) -> None:
     train, rest = number.pop("train", np.zeros(1)), np.concatenate([*number.values(), np.ones(1)])
     if listing.known is None and (train == 1).all() and rest.mean() > 1:
         listing.odd.append(
-            f"each training image has one label, but {' and '.join(number)} images may have several. Classes that "
-            "labels does not name count as absent: if they are unknown in the training images, write * in their column "
-            "unknown"
+            f"each training image has one label, but {' and '.join(number)} images may have several. Labels that are "
+            "not listed count as absent; if those of training images are unknown, write * in the column 'unknown' of "
+            "labels.csv (data/README.md)"
         )
 
 
