@@ -164,6 +164,7 @@ def small(reader, monkeypatch):
     monkeypatch.chdir(reader)
     monkeypatch.setattr(runner, "_execute", lambda runs, jobs: [planning.Result(run, "done") for run in runs])
     monkeypatch.setattr(os, "execve", lambda program, words, environment: None)
+    monkeypatch.setattr("spml_core.methods.checks.SLOWEST", 1000)  # other tests run at the same time
     return reader
 
 
